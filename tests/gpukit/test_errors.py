@@ -77,10 +77,15 @@ def test_knowledge_has_no_faults_and_is_compiled():
     assert knowledge.TARGET.read_text(encoding="utf-8") == knowledge.written(), message
 
 
-def test_the_examples_of_the_signs():
+@pytest.fixture(scope="module")
+def examples():
+    """Each sign, and the diagnosis of its example."""
+    return [(sign, diagnose(sign.example)) for sign in signs()]
+
+
+def test_the_examples_of_the_signs(examples):
     wrong = []
-    for sign in signs():
-        found = diagnose(sign.example)
+    for sign, found in examples:
         first = found.causes[0].sign.id if found.causes else found.confidence
         if first != sign.id or (found.confidence == NOTHING) != (sign.level == NOTE):
             wrong.append(f"{sign.id}: its example is explained as {first}, {found.confidence}")
@@ -89,10 +94,10 @@ def test_the_examples_of_the_signs():
     assert not wrong, "\n".join(["", *wrong])
 
 
-def test_sentences_are_complete_in_every_place():
+def test_sentences_are_complete_in_every_place(examples):
     wrong = []
-    for sign in signs():
-        for found in diagnose(sign.example).causes:
+    for _, diagnosis in examples:
+        for found in diagnosis.causes:
             for place in PLACES:
                 words = found.words(place)
                 for text in (words.why, words.remedy, words.check, words.more):
