@@ -288,9 +288,10 @@ def compiled() -> dict[str, Any]:
         name: {"test": condition(entry["test"]), "if_true": entry["if_true"], "if_false": entry["if_false"]}
         for name, entry in common["facts"].items()
     }
-    rest = {name: common[name] for name in ("figures", "values", "looks", "steps")}
+    rest = {name: common[name] for name in ("figures", "values", "in_text", "looks", "steps")}
+    lines = {name: "|".join(texts({"text": each})) for name, each in common["lines"].items()}
     topics = {name: data[name]["about"] for name in common["topics"]}
-    return {"topics": topics, "facts": facts, **rest, "causes": causes, "signs": signs}
+    return {"topics": topics, "facts": facts, "lines": lines, **rest, "causes": causes, "signs": signs}
 
 
 def cause(entry: dict[str, Any]) -> dict[str, Any]:

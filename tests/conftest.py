@@ -67,8 +67,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("shuffle_sentences", False):
         shuffle_sentences()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
-    if "PYTEST_XDIST_WORKER" not in os.environ and config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
-        config.option.full = True  # a file or folder was named; the workers of xdist get this as an option
+    if hasattr(config, "workerinput"):
+        config.option.full = config.workerinput["full"]
+    elif config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        config.option.full = True  # a file or folder was named
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput["full"] = node.config.option.full
 
 
 def needs(path: Path) -> str:
@@ -119,21 +126,17 @@ def pytest_keyboard_interrupt() -> None:
 
 
 def shuffle_sentences() -> None:
-    """Shuffle the words of every Cause created from now on. Commands in backticks stay unchanged.
+    """Shuffle the words of every cause. Commands in backticks and placeholders stay unchanged."""
+    from gpukit.project.data import data
 
-    Copies of a Cause keep their order.
-    """
-    from gpukit.findings.finding import Cause
+    def shuffled(text: Any) -> Any:
+        if isinstance(text, dict):
+            return {place: shuffled(form) for place, form in text.items()}
+        words = re.findall(r"\S*\{\?.*?\?\}\S*|\S*`[^`]*`\S*|\S*\{[^}]*\}\S*|\S+", text)
+        return " ".join(sorted(words, key=lambda word: zlib.crc32(word.encode())))
 
-    made = Cause.__init__
-
-    def shuffled(self: Cause, *arguments: object, **more: object) -> None:
-        made(self, *arguments, **more)
-        for name in ("why", "remedy", "tell", "standalone"):
-            words = re.findall(r"\S*`[^`]*`\S*|\S+", getattr(self, name))
-            object.__setattr__(self, name, " ".join(sorted(words, key=lambda word: zlib.crc32(word.encode()))))
-
-    Cause.__init__ = shuffled
+    for cause in data("knowledge")["causes"].values():
+        cause.update({name: shuffled(cause[name]) for name in ("why", "remedy", "check") if name in cause})
 
 
 HERE = "9999.0.0"  # the tag of the working tree, including uncommitted changes

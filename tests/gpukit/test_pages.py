@@ -11,7 +11,7 @@ import pytest
 from docs import write
 from gpukit.doctor import main as doctor
 from gpukit.findings.checks import explain, page
-from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding
+from gpukit.findings.finding import PASS, SKIP, WARN, Finding
 from gpukit.verify import main as verify
 from gpukit.verify import record as recording
 from gpukit.verify.record import document
@@ -33,11 +33,8 @@ def test_every_check_stands_on_the_page_with_all_its_causes(tool, each):
     text = write.TROUBLESHOOTING.read_text(encoding="utf-8")
     assert f'<a id="{tool}-{each.id}"></a>' in text
     assert each.about, "say in its docstring what it looks at"
-    for cause in each.causes:
-        assert cause.why and cause.remedy and cause.status in (WARN, FAIL)
-        assert all(f"`{words}`" in text for words in cause.error_texts)
     explained = explain(each)
-    assert each.title in explained and all(words in explained for cause in each.causes for words in cause.error_texts)
+    assert each.title in explained and all(f"[{id}]" in explained for id in each.causes)
 
 
 @pytest.mark.parametrize("tool", ["doctor", "verify"])

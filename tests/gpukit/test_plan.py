@@ -22,6 +22,8 @@ import jsonschema
 import pytest
 
 from gpukit.cli import main as cli
+from gpukit.findings.causes import PROJECT
+from gpukit.findings.finding import in_words
 from gpukit.host import stacks, uv
 from gpukit.host.cards import data
 from gpukit.plan import main as plan
@@ -141,13 +143,17 @@ def ask(web: Web) -> Callable[..., tuple[dict[str, Any], Any]]:
         )
         question = replace(question, **more)
         answer = resolve(question)
-        return {finding.id: finding for finding in packages.judge(answer, question)}, answer
+        return {finding.id: in_words(finding, PROJECT) for finding in packages.judge(answer, question)}, answer
 
     return asked
 
 
 def alarms(found: dict[str, Any]) -> dict[str, str]:
-    return {id: each.cause_id or each.status for id, each in found.items() if each.status != "PASS"}
+    return {
+        id: each.status if each.status == "SKIP" else each.cause_id
+        for id, each in found.items()
+        if each.status != "PASS"
+    }
 
 
 def test_a_project_with_wheels_for_everything_has_no_alarm_and_no_body_is_fetched(web: Web, ask: Callable) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from catalogue import document, support
-from gpukit.findings.finding import FAIL, PASS, WARN, Finding
+from gpukit.findings.causes import PROJECT
+from gpukit.findings.finding import FAIL, PASS, WARN, Finding, in_words
 from gpukit.plan.kernels import kernels
 
 PACKAGES = support.load("packages")
@@ -20,7 +21,8 @@ def found(packages: dict[str, str], capability: str, cuda: str = "12.8", arch: s
 
 def status(package: str, capability: str, cuda: str, arch: str = "amd64", version: str = "") -> tuple[str, str]:
     (finding,) = found({package: version or NEWEST[package]}, capability, cuda, arch).values()
-    assert bool(finding.remedy) is (finding.status != PASS) and "{" not in finding.cause + finding.remedy
+    worded = in_words(finding, PROJECT)
+    assert bool(worded.remedy) is (finding.status != PASS) and "{" not in worded.cause + worded.remedy
     return finding.status, finding.cause_id
 
 
@@ -65,7 +67,7 @@ def test_which_code_runs_where(package, capability, cuda, arch, cause) -> None:
 
 def test_the_package_that_the_project_names_is_to_be_removed() -> None:
     (finding,) = kernels({"xformers": NEWEST["xformers"]}, "9.0", "amd64", "13.0", {"xformers": "unsloth"})
-    assert finding.remedy.endswith("remove unsloth.")
+    assert in_words(finding, PROJECT).remedy.endswith("remove unsloth.")
 
 
 def test_the_optional_code_that_runs_is_told_from_the_one_that_does_not() -> None:

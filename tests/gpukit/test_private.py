@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpukit.findings.checks import check, command
-from gpukit.findings.finding import Cause, passed
+from gpukit.findings.finding import passed, problem
 from gpukit.findings.private import Mask, mask
 from gpukit.wheel.vendor import put
 from gpukit.wheel.writer import running
@@ -118,11 +118,9 @@ LEAKY = " ".join(
 
 @pytest.mark.parametrize("argv", [[], ["--json"]])
 def test_planted_secrets_appear_nowhere(planted, stack_file, capsys, argv):
-    leaky = Cause("leaky", "It said {words}.", "Try {words} again.")
-
-    @check("leaky", "Leaky", causes=(leaky,))
+    @check("leaky", "Leaky", causes=("mount-source-missing",))
     def judge(probes, stack):
-        return leaky(LEAKY, LEAKY, words=LEAKY)
+        return problem("mount-source-missing", LEAKY, LEAKY, name=LEAKY)
 
     @check("broken", "Broken")
     def broken(probes, stack):

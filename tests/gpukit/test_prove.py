@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code
+from gpukit.findings.causes import PROJECT
+from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, in_words
 from gpukit.plan import prove
 
 RECORDED = json.loads(Path(__file__).parents[1].joinpath("data/prove.json").read_text(encoding="utf-8"))
@@ -110,7 +111,7 @@ def triton(installed: Installed, monkeypatch: pytest.MonkeyPatch):
 
 def by_id(findings: list[Finding]) -> dict[str, Finding]:
     assert len({each.id for each in findings}) == len(findings)
-    return {each.id: each for each in findings}
+    return {each.id: in_words(each, PROJECT) for each in findings}
 
 
 def causes(findings: list[Finding]) -> dict[str, str]:
@@ -132,7 +133,7 @@ def test_an_old_triton_fails_by_its_assembler_or_by_itself(triton) -> None:
     findings = prove.prove(["7.5", "8.6", "10.0", "12.0"])
     assert causes(findings) == {"triton-10.0": "ptxas-too-old", "triton-12.0": "triton-without-target"}
     assert "gpu-name" in by_id(findings)["triton-10.0"].seen and exit_code(findings) == 1
-    assert all(each.remedy for each in findings if each.status == FAIL)
+    assert all(each.remedy for each in by_id(findings).values() if each.status == FAIL)
 
 
 @pytest.mark.parametrize("path", ["/old/ptxas", ""])
@@ -210,7 +211,7 @@ def test_interrupted_it_ends_what_it_started(hanging) -> None:
 
 def test_without_triton_or_a_gpu_among_the_targets_nothing_is_checked(installed) -> None:
     for capabilities in (["8.6"], []):
-        (finding,) = prove.prove(capabilities)
+        (finding,) = by_id(prove.prove(capabilities)).values()
         assert finding.status == SKIP and bool(finding.remedy) is bool(capabilities)
 
 
@@ -260,10 +261,15 @@ def judged(name: str, *files: str, capabilities: tuple[str, ...]) -> Finding:
     [
         ("torch", TORCH, "8.9", ""),  # runs the code for 8.6
         ("torch", TORCH, "12.1", ""),  # runs the code for 12.0
-        ("torch", TORCH, "7.0", "no-kernel"),
-        ("torch", TORCH, "6.1", "no-kernel"),
-        ("torch", TORCH, "11.0", "no-kernel"),
-        ("torch", (TORCH[0], BITSANDBYTES[1]), "7.0", "no-kernel"),  # optional functions alone do not run a model
+        ("torch", TORCH, "7.0", "installed-torch-without-kernels"),
+        ("torch", TORCH, "6.1", "installed-torch-without-kernels"),
+        ("torch", TORCH, "11.0", "installed-torch-without-kernels"),
+        (
+            "torch",
+            (TORCH[0], BITSANDBYTES[1]),
+            "7.0",
+            "installed-torch-without-kernels",
+        ),  # optional functions alone do not run a model
         ("bitsandbytes", BITSANDBYTES[2:], "7.0", "package-without-kernels"),
         ("bitsandbytes", BITSANDBYTES[1:2], "7.0", ""),
         ("torchvision", ["torchvision/_C_stable.so"], "12.1", ""),

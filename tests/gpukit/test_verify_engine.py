@@ -9,7 +9,6 @@ import jsonschema
 import pytest
 
 from gpukit.findings.finding import Finding
-from gpukit.verify import build, compute, interpreter, machine, multiprocess, packages, places, user
 from gpukit.wheel import writer
 from tests.conftest import ENGINE, cannot
 from tests.gpukit.conftest import ROOT
@@ -105,37 +104,37 @@ def failed(findings):
 
 FULL = "head -c 4000000 /dev/zero > {0}/x 2> /dev/null"
 FAULTS = {
-    "low memlock": (("--ulimit=memlock=16384",), {}, "limits", machine.LOW_MEMLOCK),
-    "few open files": (("--ulimit=nofile=256",), {}, "limits", machine.LOW_FILES),
-    "little memory": (("--memory=1g",), {}, "ram", machine.LITTLE_MEMORY),
-    "64 MB of shm": (("--shm-size=64m",), {}, "shm", multiprocess.SHM_SMALL),
+    "low memlock": (("--ulimit=memlock=16384",), {}, "limits", "memlock-limit"),
+    "few open files": (("--ulimit=nofile=256",), {}, "limits", "open-files-limit-low"),
+    "little memory": (("--memory=1g",), {}, "ram", "memory-low"),
+    "64 MB of shm": (("--shm-size=64m",), {}, "shm", "shared-memory-small"),
     "full shm": (("--shm-size=2m",), {"before": FULL.format("/dev/shm"), "memory": {
-        "ipc": "private", "ulimits": {}, "fraction": None, "shm_size": "2m"}}, "shm", multiprocess.SHM_FULL),
-    "full tmpfs": (("--tmpfs=/tmp:size=1m",), {"before": FULL.format("/tmp")}, "room", places.FULL),
-    "a tight tmpfs": (("--tmpfs=/tmp:size=100m",), {}, "room", places.TEMPORARY_LOW),
+        "ipc": "private", "ulimits": {}, "fraction": None, "shm_size": "2m"}}, "shm", "shared-memory-leftovers"),
+    "full tmpfs": (("--tmpfs=/tmp:size=1m",), {"before": FULL.format("/tmp")}, "room", "disk-full"),
+    "a tight tmpfs": (("--tmpfs=/tmp:size=100m",), {}, "room", "temporary-space-low"),
     "read-only /tmp": (
-        ("--read-only", "--tmpfs=/root"), {}, "room", places.NO_TEMPORARY
+        ("--read-only", "--tmpfs=/root"), {}, "room", "no-temporary-folder"
     ),
-    "read-only cache": (("--volume={hub}:/root/.cache:ro",), {}, "caches", places.READ_ONLY_CACHE),
+    "read-only cache": (("--volume={hub}:/root/.cache:ro",), {}, "caches", "cache-read-only"),
     "full cache": (
-        ("--tmpfs=/root/.cache:size=1m",), {"before": FULL.format("/root/.cache")}, "caches", places.FULL
+        ("--tmpfs=/root/.cache:size=1m",), {"before": FULL.format("/root/.cache")}, "caches", "disk-full"
     ),
     "root-owned cache": (
-        ("--user=1000:1000", "--tmpfs=/home/dev:mode=755,uid=0"), {"uid": 1000}, "caches", places.CACHE_OF_ROOT
+        ("--user=1000:1000", "--tmpfs=/home/dev:mode=755,uid=0"), {"uid": 1000}, "caches", "cache-owned-by-root"
     ),
-    "read-only workspace": ((), {"workspace": ":ro"}, "mounts", places.READ_ONLY),
-    "a mount that is missing": ((), {"mounts": ["/workspace", "/home/dev/hub"]}, "mounts", places.NOT_MOUNTED),
-    "a folder of the container": ((), {"mounts": ["/workspace", "/opt"]}, "mounts", places.NOT_KEPT),
+    "read-only workspace": ((), {"workspace": ":ro"}, "mounts", "read-only"),
+    "a mount that is missing": ((), {"mounts": ["/workspace", "/home/dev/hub"]}, "mounts", "folder-not-mounted"),
+    "a folder of the container": ((), {"mounts": ["/workspace", "/opt"]}, "mounts", "folder-not-kept"),
     "data that is writable": (
-        ("--volume={hub}:/data",), {"read_only": ["/data"]}, "read-only", places.WRITABLE
+        ("--volume={hub}:/data",), {"read_only": ["/data"]}, "read-only", "data-writable"
     ),
-    "root in a user's workspace": ((), {"uid": 1000}, "user", user.IS_ROOT),
+    "root in a user's workspace": ((), {"uid": 1000}, "user", "runs-as-root"),
     "somebody else": (
-        ("--user=1000:1000", "--tmpfs=/home/dev:uid=1000"), {"uid": 1234}, "user", user.OTHER_UID
+        ("--user=1000:1000", "--tmpfs=/home/dev:uid=1000"), {"uid": 1234}, "user", "user-other-uid"
     ),
-    "a uid without a name": (("--user=4321:4321", "--env=HOME=/tmp"), {"uid": 4321}, "user", user.NO_USER_NAME),
+    "a uid without a name": (("--user=4321:4321", "--env=HOME=/tmp"), {"uid": 4321}, "user", "no-such-user"),
     "a stale .venv": (
-        (), {"before": "mkdir -p .venv && touch .venv/pyvenv.cfg"}, "venv", interpreter.WORKSPACE_VENV
+        (), {"before": "mkdir -p .venv && touch .venv/pyvenv.cfg"}, "venv", "workspace-venv"
     ),
     "an active virtual environment": (
         (),
@@ -144,13 +143,13 @@ FAULTS = {
             "command": "/opt/v/bin/python -m gpukit",
         },
         "venv",
-        interpreter.VENV_ACTIVE,
+        "venv-active",
     ),
     "a moved package": (
         (),
         {"record": "numpy==1.0\n"},
         "protected",
-        build.PROTECTED_CHANGED,
+        "protected-changed",
     ),
 }  # fmt: skip
 
@@ -182,21 +181,21 @@ HOPPER = {
     "precisions": [],
 }
 TORCH = {
-    "torch replaced": ({"before": FAKE.format(REPLACED)}, {"torch"}, "torch", build.OTHER_VERSION),
-    "torch broken": ({"before": FAKE.format(MISSING)}, {"import"}, "import", build.LIBRARY_MISSING),
-    "torch crashes": ({"before": FAKE.format("import os; os.abort()")}, {"import"}, "import", build.CRASHES),
+    "torch replaced": ({"before": FAKE.format(REPLACED)}, {"torch"}, "torch", "torch-other-version"),
+    "torch broken": ({"before": FAKE.format(MISSING)}, {"import"}, "import", "torch-library-missing"),
+    "torch crashes": ({"before": FAKE.format("import os; os.abort()")}, {"import"}, "import", "torch-import-crashes"),
     "torch gone": (
         {"options": ("--tmpfs=/usr/local/lib/python3.11/dist-packages",)},
         {"import"},
         "import",
-        build.NOT_INSTALLED,
+        "torch-not-installed",
     ),
     # The build and its CUDA are two questions with one answer; the right cause stands first.
     "torch for CPUs": (
         {"torch": "2.13.0a0+8145d63.nv26.06", "cuda": "13.3", "targets": {"it": HOPPER}},
         {"torch", "cuda"},
         "torch",
-        build.CPU_BUILD,
+        "cpu-torch",
     ),
 }
 
@@ -235,9 +234,9 @@ KILLS = (
     "os.register_at_fork(after_in_child=kill)\\n"
 )
 WORK = {
-    "a worker killed": (KILLS.format(9), "loader", multiprocess.WORKERS_MEMORY),
-    "a worker with a bus error": (KILLS.format(7), "loader", multiprocess.WORKERS_SHM),
-    "a worker that crashes": (KILLS.format(11), "loader", multiprocess.WORKERS_CRASH),
+    "a worker killed": (KILLS.format(9), "loader", "worker-killed"),
+    "a worker with a bus error": (KILLS.format(7), "loader", "shared-memory"),
+    "a worker that crashes": (KILLS.format(11), "loader", "library-crashed"),
 }
 
 
@@ -255,13 +254,13 @@ def test_no_compiler(verify):
     before = "rm -f /usr/bin/*g++* /usr/bin/*c++* /usr/bin/*clang*"
     findings = verify(before=before, checks="compile")
     assert failed(findings) == {"compile"}
-    assert reports(findings["compile"], compute.NO_CPP_COMPILER)
+    assert reports(findings["compile"], "no-cpp-compiler")
 
 
 def test_no_headers(verify):
     findings = verify(before="find / -xdev -name Python.h -delete", checks="compile")
     assert failed(findings) == {"compile"}
-    assert reports(findings["compile"], compute.NO_HEADERS)
+    assert reports(findings["compile"], "no-python-headers")
 
 
 def test_training_is_resumed_and_ranks_meet_on_the_cpu(verify):
@@ -284,6 +283,6 @@ def test_an_image_that_is_older_than_vendor(verify):
             before=f"{install}; cp vendor/{wheel.name} {newer}; rm vendor/{wheel.name}", command=command, **installed
         )
         assert failed(findings) == {"gpukit"}
-        assert reports(findings["gpukit"], packages.OLD_IMAGE)
+        assert reports(findings["gpukit"], "image-older-than-wheel")
         assert (findings["gpukit"].seen, findings["gpukit"].expected) == (version, "99.0")
         (verify.project / newer).rename(wheel)

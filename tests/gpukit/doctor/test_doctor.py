@@ -26,11 +26,11 @@ from gpukit.doctor.host import (
 )
 from gpukit.doctor.mounts import shown
 from gpukit.errors.diagnose import diagnose
-from gpukit.errors.refusals import explain
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
 from gpukit.host.cards import Card, cards, data, hardware
 from gpukit.host.process import run as run_process
+from gpukit.host.refusals import explain
 from gpukit.host.stacks import update_answers
 from gpukit.project.stack import load
 
@@ -40,7 +40,9 @@ def judged(probes, stack):
 
 
 def problems(findings):
-    return {id: finding.status for id, finding in findings.items() if finding.status in ("FAIL", "WARN")}
+    """The statuses of findings that are not as they should be; UNKNOWN: something did not answer in time."""
+    found = {id: finding.status if finding.completed else "UNKNOWN" for id, finding in findings.items()}
+    return {id: status for id, status in found.items() if status in ("FAIL", "WARN", "UNKNOWN")}
 
 
 def folder(**changes):
@@ -94,7 +96,7 @@ FAULTS = {
     ),
     "an unknown error of nvidia-smi": ({"cards": Result(1, "", "?")}, "driver", "nvidia-smi-fails", "nvidia-smi"),
     "module without tools": ({"cards": Result(None)}, "driver", "driver-tools-not-installed"),
-    "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "engine-sees-other-files"),
+    "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "engine-on-other-machine"),
     "a file for a folder": (
         {"config": Config((folder(target="/workspace", kind="file"),))},
         "mounts",
@@ -136,7 +138,7 @@ FAULTS = {
         "git add Dockerfile compose.yaml",
     ),
     "rejected": ({"merge": Merge(rejected=("Dockerfile.rej",))}, "merge", "update-rejected", "rm Dockerfile.rej"),
-    "a host's environment": ({"environments": (".venv",)}, "venv", "workspace-venv", "mv .venv"),
+    "a host's environment": ({"environments": (".venv",)}, "venv", "workspace-venv", "rm -r .venv"),
     "a taken port": (
         {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", True),)},
         "ports",
@@ -216,7 +218,9 @@ def test_native_needs_no_engine_and_its_own_disk(host, make_stack):
     stack = make_stack(driver="999")
     findings = {finding.id: finding for finding in run(doctor.adapted(doctor.CHECKS, native=True), probes, stack)}
     assert problems(findings) == {}
-    assert {id for id, finding in findings.items() if finding.cause == doctor.NOT_USED} == {*doctor.CONTAINER_CHECKS}
+    assert {id for id, finding in findings.items() if finding.cause_id == "not-used-natively"} == {
+        *doctor.CONTAINER_CHECKS
+    }
     assert [findings[id].status for id in ("disk", "driver", "caches")] == ["PASS"] * 3
     assert "/home/me" in findings["disk"].seen
 
@@ -235,7 +239,7 @@ def test_other_refusals_show_the_message_of_the_engine(host, make_stack):
 def test_hanging_driver_is_not_waited_for(host, make_stack):
     """Not for the engine's answer either, nor for one in a container."""
     findings = judged(host(cards=Result(None, err="no answer in 6 s", timed_out=True), grant=None), make_stack())
-    assert problems(findings) == {"driver": "WARN"}
+    assert problems(findings) == {"driver": "UNKNOWN"}
     assert {findings[id].status for id in ("gpu", "running")} == {"SKIP"}
 
 
@@ -350,9 +354,9 @@ def test_nothing_reachable_is_reported_in_seconds(monkeypatch, capsys, stack_fil
     monkeypatch.setattr("gpukit.doctor.host.SHORT_TIMEOUT", 0.2)
     monkeypatch.setattr("gpukit.doctor.host.ENGINE_TIMEOUT", 0.4)
     started = monotonic()
-    assert doctor.main(["--stack", str(stack_file()), "--skip", "mounts"]) == 1
+    assert doctor.main(["--stack", str(stack_file()), "--skip", "mounts"]) == 2
     assert monotonic() - started < 25  # on a busy machine
-    assert "FAIL: client." in capsys.readouterr().out
+    assert "UNKNOWN: could not check client, driver." in capsys.readouterr().out
 
 
 def test_ids_are_the_catalogues(catalogue):

@@ -16,7 +16,7 @@ from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import StackError, load
 
 # uv reports all else as well as plan does.
-REFUSED = {cause.id for cause in (planned.TORCH_TO_BUILD, planned.FLASH_ATTN, planned.NO_FILE)}
+REFUSED = ("package-needs-torch-to-build", "flash-attn-to-build", "package-not-for-this-cpu")
 
 
 def add(project: Project, packages: list[str], native: bool) -> int:
@@ -32,7 +32,7 @@ def add(project: Project, packages: list[str], native: bool) -> int:
                 sentence = f"{', '.join(new)} cannot be added: {finding.cause} {finding.remedy}"
                 raise RefusalError(sentence, kind="uv", id=finding.cause_id)
         for finding in findings:
-            if finding.cause_id == planned.FROM_SOURCE.id:
+            if finding.cause_id == "package-from-source":
                 say(f"{finding.title} has no wheel for this machine, so it is built from source, which can take long.")
 
     names = [package.strip() for package in packages]

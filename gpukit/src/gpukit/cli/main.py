@@ -130,10 +130,10 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except RefusalError as refusal:
-        from gpukit.findings.finding import commands
         from gpukit.project.location import find_root
+        from gpukit.project.messages import as_called
 
-        sentence = commands(str(refusal), find_root() is not None, getattr(options, "native", False))
+        sentence = as_called(str(refusal), find_root() is not None)
         print(f"{PROG.lstrip('./')}: {sentence}", file=sys.stderr)
         return refusal.code
     except KeyboardInterrupt:

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from textwrap import shorten
 
 from gpukit.doctor.host import Host
-from gpukit.doctor.machine import CACHED, MEMORY_TAKEN, SWAPPING
-from gpukit.doctor.mounts import COMMA, REMOTE_FILES
 from gpukit.findings.checks import Check, run
 from gpukit.findings.finding import FAIL
 from gpukit.findings.private import mask
@@ -19,7 +17,13 @@ from gpukit.project.stack import StackError, load
 EARLY_CHECKS = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "memory", "disk")
 GPU_CHECKS = ("driver", "card", "mig", "mixed", "fabric", "memory")
 # Warnings for `./launch`, but VS Code cannot start the container, or the machine may freeze.
-BLOCKING = (COMMA, REMOTE_FILES, MEMORY_TAKEN, SWAPPING, CACHED)
+BLOCKING = (
+    "comma-in-path",
+    "engine-on-other-machine",
+    "shared-memory-taken",
+    "shared-memory-swapped",
+    "shared-memory-cached",
+)
 
 
 def early(checks: Iterable[Check]) -> int:
@@ -29,7 +33,7 @@ def early(checks: Iterable[Check]) -> int:
         chosen = [check for check in checks if check.id in EARLY_CHECKS and check.id not in without]
         with Host(stack, gpu=not without) as probes:
             for finding in run(chosen, probes, stack):
-                if finding.status == FAIL or any(cause.found(finding) for cause in BLOCKING):
+                if finding.status == FAIL or not finding.completed or finding.cause_id in BLOCKING:
                     seen = shorten(finding.seen, 80, placeholder=" ...")
                     print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
     except (StackError, OSError):

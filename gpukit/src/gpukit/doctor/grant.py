@@ -5,108 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpukit.doctor.driver import DRIVER_HANGS, NO_GPU_REQUESTED
-from gpukit.doctor.engine import ENGINE_IS_REMOTE, HANGS, cdi, desktop, facts, remote
-from gpukit.errors.known import known_cause, sign_ids
+from gpukit.doctor.engine import cdi, desktop, facts, remote
+from gpukit.errors.known import diagnosed, sign_ids
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.findings.finding import WARN, Finding, passed, problem, skipped
 from gpukit.host.cards import cards
 from gpukit.host.process import hide_home
 from gpukit.project.stack import Stack, version
 
-GUIDE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html"
 OLD_MESSAGE = 'could not select device driver "" with capabilities: [[gpu]]'
-NEW_MESSAGE = "failed to discover GPU vendor from CDI: no known GPU vendor found"
 REFRESH_SINCE = "1.18"  # from here on, the toolkit writes and updates the specification by itself
-UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
-REFRESH = f"`sudo systemctl enable --now {UNITS} && sudo systemctl restart docker`"
-GENERATE = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`"
 
-NO_TOOLKIT = Cause(
-    "toolkit-not-installed",
-    "NVIDIA's Container Toolkit is not installed, and Docker needs it to give a container the GPU.",
-    "Install it: `./launch setup` shows the commands, and runs them with --apply.",
-    (OLD_MESSAGE, NEW_MESSAGE),
-)
-NOT_CONFIGURED = Cause(
-    "toolkit-not-configured",
-    "NVIDIA's Container Toolkit is installed, but Docker is not configured to use it.",
-    "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`",
-    (OLD_MESSAGE, "unknown or invalid runtime name: nvidia"),
-)
-HALF_INSTALLED = Cause(
-    "toolkit-incomplete",
-    "Docker is configured to use NVIDIA's runtime, but the program is missing: the toolkit was removed, at least "
-    "in part.",
-    f"Install nvidia-container-toolkit again: {GUIDE}",
-    ('exec: "nvidia-container-runtime": executable file not found in $PATH',),
-)
-NOT_RESTARTED = Cause(
-    "docker-not-restarted",
-    "NVIDIA's Container Toolkit is installed and its CDI specification exists, but Docker has not read it.",
-    "`sudo systemctl restart docker`",
-    (NEW_MESSAGE,),
-)
-NO_SPECIFICATION = Cause(
-    "cdi-no-specification",
-    "Docker looks for GPUs in a CDI specification, but there is none.",
-    GENERATE,
-    (NEW_MESSAGE, "unresolvable CDI devices nvidia.com/gpu=all"),
-)
-NOT_REFRESHED = Cause(
-    "cdi-not-refreshed",
-    "Docker looks for GPUs in a CDI specification, but there is none: the service that writes it is not running.",
-    REFRESH,
-    (NEW_MESSAGE, "unresolvable CDI devices nvidia.com/gpu=all"),
-)
-STALE = Cause(
-    "cdi-stale",
-    "The CDI specification was written for driver {old}, but driver {new} is running.",
-    GENERATE,
-    ("failed to stat CDI host device", "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so"),
-)
-SNAP = Cause(
-    "docker-snap",
-    "Docker was installed as a snap, which does not see NVIDIA's Container Toolkit.",
-    "`sudo snap remove docker`, then install Docker Engine: https://docs.docker.com/engine/install/",
-    (OLD_MESSAGE, "load library failed: libnvidia-ml.so.1"),
-)
-DESKTOP = Cause(
-    "docker-desktop-without-gpu",
-    "Docker Desktop finds no GPU in its virtual machine.",
-    "In Windows: `wsl --update`, install NVIDIA's current driver, then restart Docker Desktop.",
-    (OLD_MESSAGE,),
-)
-WSL_NO_SPECIFICATION = Cause(
-    "cdi-no-specification-in-wsl",
-    "Docker looks for GPUs in a CDI specification, but this WSL has none.",
-    "`sudo nvidia-ctk cdi generate --mode=wsl --output=/etc/cdi/nvidia.yaml && sudo systemctl restart docker`",
-    (NEW_MESSAGE,),
-)
-NO_SUCH_GPU = Cause(
-    "gpu-unknown",
-    "This machine has no GPU {name}.",
-    "`nvidia-smi -L` lists the GPUs of this machine; GPUS chooses one.",
-    ("unresolvable CDI devices nvidia.com/gpu=7",),
-)
-REFUSED = Cause(
-    "gpu-refused",  # replaced with the cause of the engine's message, if it is known
-    "The engine refuses the GPU for another reason; its own message is shown.",
-    "`sudo journalctl -u docker --no-pager | tail -n 30` shows the engine's log.",
-)
 CAUSES = (
-    NO_TOOLKIT,
-    NOT_CONFIGURED,
-    HALF_INSTALLED,
-    NO_SPECIFICATION,
-    NOT_REFRESHED,
-    NOT_RESTARTED,
-    STALE,
-    SNAP,
-    DESKTOP,
-    WSL_NO_SPECIFICATION,
-    NO_SUCH_GPU,
-    REFUSED,
+    "toolkit-not-installed",
+    "toolkit-not-configured",
+    "toolkit-incomplete",
+    "cdi-no-specification",
+    "cdi-not-refreshed",
+    "docker-not-restarted",
+    "cdi-stale",
+    "docker-snap",
+    "docker-desktop-without-gpu",
+    "cdi-no-specification-in-wsl",
+    "gpu-unknown",
+    "gpu-refused",
 )
 # Rules for the engine's messages; the missing part depends on the machine.
 NO_GPU_DRIVER = {"no-gpu-driver"}
@@ -120,28 +42,30 @@ DRIVER_RULES = {"driver-unseen", "cdi-stale", "cdi-broken"}
 def gpu(probes: Any, stack: Stack) -> Finding:
     """Tested by requesting the GPU: `docker info` does not show whether Docker provides GPUs through CDI."""
     if not stack.gpu:
-        return skipped(NO_GPU_REQUESTED)
+        return skipped("no-gpu-requested")
     if probes.cards.timed_out:
-        return skipped(DRIVER_HANGS)
+        return skipped("gpu-request-would-hang")
     if stack.standalone:
         return _toolkit_ready(probes)
     grant = probes.grant
     if grant.granted:
         return passed(grant.message)
     expected, seen = "a container with the GPU", _last_error(grant.output) if grant.output else "refused"
-    if grant.id == HANGS.id:
-        return HANGS(seen, expected)
+    if grant.id == "docker-hangs":
+        return problem("docker-hangs", seen, expected)
     missing = None if remote(probes.endpoint) else _missing_part(probes, grant.output, expected)
-    cause = known_cause(grant.output, REFUSED)
-    if grant.granted is None and not missing and cause is REFUSED:  # not about the GPU, and unknown
-        return skipped(grant.message)
-    return missing or (replace(REFUSED, why=grant.message) if cause is REFUSED else cause)(seen, expected)
+    if missing:
+        return missing
+    finding = diagnosed(grant.output, "gpu-refused", seen, expected, message=grant.message)
+    if grant.granted is None and finding.cause_id == "gpu-refused":  # not about the GPU, and unknown
+        return skipped("gpu-refused", message=grant.message)
+    return finding
 
 
 def _toolkit_ready(probes: Any) -> Finding:
     """Outside a project, no container is started: whether the toolkit is installed and configured."""
     if remote(probes.endpoint):
-        return skipped(ENGINE_IS_REMOTE)
+        return skipped("engine-elsewhere")
     info, toolkit, expected = facts(probes.info), probes.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
     if desktop(info) and probes.system == "wsl":
         return passed("by Docker Desktop")
@@ -159,7 +83,9 @@ def _stale(probes: Any, seen: str, expected: str) -> Finding | None:
     running = next((card.driver for card in cards(probes.cards.out) if card.driver), probes.module)
     for specification in probes.toolkit.specifications:
         if specification.driver and running and specification.driver != running and probes.system == "linux":
-            return STALE(f"{seen}; {specification.path}", expected, old=specification.driver, new=running)
+            return problem(
+                "cdi-stale", f"{seen}; {specification.path}", expected, old=specification.driver, new=running
+            )
     return None
 
 
@@ -169,28 +95,35 @@ def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
     if not about & (NO_GPU_DRIVER | UNKNOWN_RUNTIME | MISSING_PROGRAM | CDI_RULES | DRIVER_RULES):
         return None
     if desktop(info) and "driver-unseen" not in about:
-        return DESKTOP(seen, expected)
+        return problem("docker-desktop-without-gpu", seen, expected)
     if "/snap/" in info.get("DockerRootDir", ""):
-        return SNAP(seen, expected)
+        return problem("docker-snap", seen, expected)
     if stale := _stale(probes, seen, expected):
         return stale
     if about & DRIVER_RULES:
         return None
     if about & MISSING_PROGRAM:
-        return HALF_INSTALLED(seen, expected) if toolkit.version or _configured(info) else NO_TOOLKIT(seen, expected)
+        return (
+            problem("toolkit-incomplete", seen, expected)
+            if toolkit.version or _configured(info)
+            else problem("toolkit-not-installed", seen, expected)
+        )
     if not toolkit.version and not toolkit.runtime:
-        return HALF_INSTALLED(seen, expected) if _configured(info) else NO_TOOLKIT(seen, expected)
+        return (
+            problem("toolkit-incomplete", seen, expected)
+            if _configured(info)
+            else problem("toolkit-not-installed", seen, expected)
+        )
     if about & CDI_RULES:
         if probes.gpus not in (None, "all") and cdi(info):
-            return NO_SUCH_GPU(seen, expected, name=probes.gpus)
+            return problem("gpu-unknown", seen, expected, name=probes.gpus)
         if toolkit.specifications:
-            return NOT_RESTARTED(f"{seen}; {toolkit.specifications[0].path}", expected)
+            return problem("docker-not-restarted", f"{seen}; {toolkit.specifications[0].path}", expected)
         if probes.system == "wsl":
-            return WSL_NO_SPECIFICATION(seen, expected)
-        return (NOT_REFRESHED if version(toolkit.version) >= version(REFRESH_SINCE) else NO_SPECIFICATION)(
-            seen, expected
-        )
-    return NOT_CONFIGURED(seen, expected)
+            return problem("cdi-no-specification-in-wsl", seen, expected)
+        refreshes = version(toolkit.version) >= version(REFRESH_SINCE)
+        return problem("cdi-not-refreshed" if refreshes else "cdi-no-specification", seen, expected)
+    return problem("toolkit-not-configured", seen, expected)
 
 
 def _configured(info: dict[str, Any]) -> bool:

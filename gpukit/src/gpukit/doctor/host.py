@@ -226,6 +226,11 @@ class Host:
         return facts.system()
 
     @cached_property
+    def special_places(self) -> tuple[str, ...]:
+        """Whose sentences come first; on a DGX Spark, the driver comes with DGX OS."""
+        return ("spark",) if self.exists(facts.FASTOS) else (self.system,)
+
+    @cached_property
     def arch(self) -> str:
         return facts.arch()
 

@@ -53,11 +53,6 @@ CHECKS = (
     ports.ports,
     support.base,
 )
-DOCKER_NOT_NEEDED = "Docker is not installed; only containers need it."
-NOT_USED = "Not used with --native."
-NO_ENGINE = "Docker is not installed."
-NO_GPU = "This machine has no NVIDIA GPU."
-NO_TORCH_BUILD = "PyTorch has no build for this GPU."
 ENGINE_CHECKS = ("engine", "gpu", "reload", "disk")
 CONTAINER_CHECKS = ("client", "engine", "gpu", "running", "reload", "restart", "ports", "base")
 
@@ -104,14 +99,14 @@ def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) ->
                 and probes.client.code is None
                 and not probes.client.timed_out
             ):
-                return skipped(NO_ENGINE)
+                return skipped("docker-absent")
             finding = each.judge(probes, stacks.without_gpu(stack) if cpu else stack)
-            if stack.standalone and engine.NOT_INSTALLED.found(finding):
-                return skipped(DOCKER_NOT_NEEDED, remedy="" if facts.container() else finding.remedy)
-            if stack.standalone and not cpu and finding.cause == driver.NO_GPU_REQUESTED:
+            if stack.standalone and (finding.cause_id == "docker-not-installed"):
+                return skipped("docker-not-needed")
+            if stack.standalone and not cpu and finding.cause_id == "no-gpu-requested":
                 found = probes.local.gpus
                 return (
-                    skipped(NO_TORCH_BUILD if found else NO_GPU)
+                    skipped("no-build-for-gpu" if found else "no-gpu-in-machine")
                     if each.id != "card" or not found
                     else card.not_supported(found)
                 )
@@ -124,7 +119,7 @@ def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) ->
 
 def without_containers(each: Check) -> Check:
     if each.id in CONTAINER_CHECKS:
-        return replace(each, judge=lambda probes, stack: skipped(NOT_USED), needs=())
+        return replace(each, judge=lambda probes, stack: skipped("not-used-natively"), needs=())
     needs = tuple(need for need in each.needs if need not in CONTAINER_CHECKS)
     return replace(
         each, judge=lambda probes, stack: each.judge(probes, stacks.natively(stack)), needs=needs, native=True

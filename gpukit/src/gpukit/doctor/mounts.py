@@ -6,59 +6,12 @@ import os
 import shlex
 from typing import Any
 
-from gpukit.doctor.engine import ENGINE_IS_REMOTE, facts, remote
+from gpukit.doctor.engine import facts, remote
 from gpukit.doctor.host import Folder
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, count, passed, skipped
+from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.host.process import hide_home
 from gpukit.project.stack import Stack
-
-REMOTE_FILES = Cause(
-    "engine-sees-other-files",
-    "The engine is on another machine and mounts that machine's folders, not this one's.",
-    "Work on that machine: ssh, or VS Code's Remote - SSH.",
-    ("bind source path does not exist",),
-    status=WARN,
-)
-UNREADABLE = Cause(
-    "devcontainer-unreadable",
-    "devcontainer.json defines how the container runs, but it cannot be read.",
-    "`git diff .devcontainer`",
-)
-COMMA = Cause(
-    "comma-in-path",
-    "VS Code cannot mount it; `./launch` can.",
-    "Move the folder to a path without a comma.",
-    status=WARN,
-)
-DANGLING = Cause("mount-source-dangling", "The link points to a path that does not exist.", "`rm {source}`")
-IS_FILE = Cause("mount-source-is-file", "This is a file, and it must be a folder.", "`mv {source} {source}.old`")
-MISSING = Cause(
-    "mount-source-missing",
-    "It does not exist, and Docker mounts only existing folders.",
-    "`mkdir -p {source}`",
-    ("bind source path does not exist",),
-)
-NOT_CREATABLE = Cause(
-    "mount-source-not-creatable", "The folder above it is not yours.", '`sudo install -d -o "$USER" {source}`'
-)
-NOT_YOURS = Cause(
-    "mount-source-not-yours",
-    "It belongs to another user, often root after a container ran as root.",
-    '`sudo chown -R "$USER" {source}`',
-    ("PermissionError: [Errno 13] Permission denied",),
-)
-NOT_READABLE = Cause(
-    "mount-source-not-readable",
-    "You do not have permission to read it.",
-    "`ls -ld {source}` shows its owner: ask for read access",
-)
-NOT_RESPONDING = Cause(
-    "network-drive",
-    "It is on a network drive that does not respond; a container that mounts it would hang.",
-    "`mount | grep nfs` shows which; mount it again",
-    ("Stale file handle",),
-)
 
 
 def shown(path: str, command: bool = False) -> str:
@@ -76,16 +29,16 @@ def shown(path: str, command: bool = False) -> str:
     "Mount sources",
     needs=("merge",),
     causes=(
-        REMOTE_FILES,
-        UNREADABLE,
-        COMMA,
-        DANGLING,
-        IS_FILE,
-        MISSING,
-        NOT_CREATABLE,
-        NOT_YOURS,
-        NOT_READABLE,
-        NOT_RESPONDING,
+        "engine-on-other-machine",
+        "devcontainer-unreadable",
+        "comma-in-path",
+        "mount-source-dangling",
+        "mount-source-is-file",
+        "mount-source-missing",
+        "mount-source-not-creatable",
+        "mount-source-not-yours",
+        "mount-source-not-readable",
+        "network-drive",
     ),
     project=True,
 )
@@ -96,15 +49,15 @@ def mounts(probes: Any, stack: Stack) -> Finding:
     """
     if remote(probes.endpoint):
         if not facts(probes.info):
-            return skipped(ENGINE_IS_REMOTE)
-        return REMOTE_FILES("an engine on another machine", "an engine on this machine")
+            return skipped("engine-elsewhere")
+        return problem("engine-on-other-machine", "an engine on another machine", "an engine on this machine")
     if probes.config.error:
-        return UNREADABLE(hide_home(probes.config.error), "a devcontainer.json")
+        return problem("devcontainer-unreadable", hide_home(probes.config.error), "a devcontainer.json")
     ours = {*stack.mounts, *stack.read_only}
     for folder in probes.config.folders:
-        problem = _problem(folder, folder.target in ours)
-        if problem:
-            return problem
+        found = _problem(folder, folder.target in ours)
+        if found:
+            return found
     return passed(f"{count(len(probes.config.folders), 'folder')}, all usable")
 
 
@@ -113,19 +66,21 @@ def _problem(folder: Folder, ours: bool) -> Finding | None:
     place, source = shown(folder.source), shown(folder.source, command=True)
     expected = f"a folder, for {folder.target}"
     if "," in folder.source:
-        return COMMA(place, "a path without a comma")
+        return problem("comma-in-path", place, "a path without a comma")
     if folder.kind == "silent":
-        return NOT_RESPONDING(f"{place}: no answer", expected)
+        return problem("network-drive", f"{place}: no answer", expected)
     if folder.kind == "dangling":
-        return DANGLING(f"{place}: a link to nothing", expected, source=source)
+        return problem("mount-source-dangling", f"{place}: a link to nothing", expected, source=source)
     if folder.kind == "file" and ours:
-        return IS_FILE(f"{place}: a file", expected, source=source)
+        return problem("mount-source-is-file", f"{place}: a file", expected, source=source)
     if folder.kind == "missing" and not ours:
-        return MISSING(f"{place}: not there", expected, source=source)
+        return problem("mount-source-missing", f"{place}: not there", expected, name=source)
     if folder.usable:
         return None
     if folder.kind == "missing":
-        return NOT_CREATABLE(f"{place}: not there, and you may not make it", expected, source=source)
+        return problem(
+            "mount-source-not-creatable", f"{place}: not there, and you may not make it", expected, source=source
+        )
     if folder.read_only:
-        return NOT_READABLE(f"{place}: you may not read it", expected, source=source)
-    return NOT_YOURS(f"{place}: you may not write to it", expected, source=source)
+        return problem("mount-source-not-readable", f"{place}: you may not read it", expected, source=source)
+    return problem("mount-source-not-yours", f"{place}: you may not write to it", expected, source=source)

@@ -10,10 +10,10 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
-from gpukit.errors.machine import Machine
+from gpukit.errors.machine import Machine, compiled
 from gpukit.findings.causes import PROJECT, worded
 from gpukit.project.data import data
 from gpukit.project.stack import version
@@ -86,8 +86,11 @@ def _reasons(condition: Any, case: Case, wanted: bool) -> list[str]:
         return _reasons(parts[0], case, wanted != (name == "not"))
     if name == "text":
         match = _search(parts, case)
-        quoted = " ".join(match[0].split()) if match else ""
-        return [f'the text has "{quoted[:QUOTED]}"'] if quoted else []
+        if not match or not match[0].strip():
+            return []
+        before, after = re.search(r"\w*$", case.text[: match.start()]), re.match(r"\w*", case.text[match.end() :])
+        quoted = " ".join(f"{before and before[0]}{match[0]}{after and after[0]}".split())  # whole words
+        return [f'the text has "{quoted[:QUOTED]}"']
     if name == "fact":
         fact = data("knowledge")["facts"][parts[0]]
         return [worded(fact["if_true" if wanted else "if_false"], PROJECT, values(case))]
@@ -113,11 +116,6 @@ def values(case: Case) -> dict[str, str]:
 
 def _search(patterns: list[str], case: Case) -> re.Match[str] | None:
     return next(filter(None, (compiled(pattern).search(case.text) for pattern in patterns)), None)
-
-
-@cache
-def compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
 
 
 def _value(part: Any, case: Case) -> Any:
@@ -184,6 +182,14 @@ def cuda_above_driver(case: Case) -> bool | None:
     return version(torch)[:1] > version(driver)[:1] if torch and driver else None
 
 
+def torch_older_than_card(case: Case) -> bool | None:
+    """Whether torch was built for a CUDA that is older than the first one that knows the GPU."""
+    capability, torch = case.machine.capability, case.machine.torch.cuda
+    known = [each for each in data("cards").values() if capability and each["capability"] == capability]
+    first = [card["min_cuda"] for card in known if not card["unified_memory"]]  # on those, it is that of the system
+    return version(torch) < min(map(version, first)) if first and torch else None
+
+
 def torch_has_kernels(case: Case) -> bool | None:
     """Whether torch's list of architectures has one that runs on the GPU: of its generation, and not newer than it."""
     capability, arches = case.machine.capability, case.machine.torch.arch_list
@@ -197,5 +203,5 @@ def torch_has_kernels(case: Case) -> bool | None:
 
 
 PREDICATES: dict[str, Callable[[Case], bool | None]] = {
-    each.__name__: each for each in (cuda_above_driver, torch_has_kernels)
+    each.__name__: each for each in (cuda_above_driver, torch_older_than_card, torch_has_kernels)
 }

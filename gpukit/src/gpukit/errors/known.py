@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpukit.findings.finding import Cause
+    from gpukit.findings.finding import Finding
 
 
 def sign_ids(text: str) -> list[str]:
@@ -26,24 +27,21 @@ def match_signs(text: str, *ids: str) -> re.Match[str] | None:
     return next(filter(None, (sign.matches(text) for sign in named(*ids))), None)
 
 
-def lookup(text: str, causes: Mapping[str, Cause]) -> Cause | None:
-    """The cause in a table for the most likely sign or cause id of a text; None if there is none."""
-    return next((causes[id] for id in sign_ids(text) if id in causes), None)
+def lookup(text: str, ids: Collection[str]) -> str:
+    """The most likely sign or cause of a text that is one of these ids; empty if none is."""
+    return next((id for id in sign_ids(text) if id in ids), "")
 
 
-def known_cause(text: str, fallback: Cause) -> Cause:
-    """The most likely cause of a text, with the status of `fallback`; `fallback` itself if the text is unknown.
+def diagnosed(text: str, fallback: str, seen: str, expected: str = "", **values: str) -> Finding:
+    """The finding for an error text: its most likely cause, with the status of `fallback`, or `fallback` itself.
 
     Errors in a user's program do not count: the programs are gpukit's own.
     """
-    from dataclasses import replace
-
     from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
-    from gpukit.findings.causes import PROJECT, STANDALONE
+    from gpukit.findings.finding import problem
 
-    found = diagnose(text)
+    finding, found = problem(fallback, seen, expected, **values), diagnose(text)
     if found.confidence not in (CERTAIN, LIKELY) or found.program:
-        return fallback
+        return finding
     first = found.causes[0]
-    words, standalone = first.words(PROJECT), first.words(STANDALONE)
-    return replace(fallback, id=first.cause.id, why=words.why, remedy=words.remedy, standalone=standalone.remedy)
+    return replace(finding, cause_id=first.cause.id, values=first.values, special=first.special)

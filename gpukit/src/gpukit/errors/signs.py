@@ -8,7 +8,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from gpukit.errors.conditions import compiled
+from gpukit.errors.machine import compiled
 from gpukit.findings.causes import Cause, cause
 from gpukit.project.data import data
 

@@ -17,9 +17,10 @@ COMMANDS = {
     NATIVE: {"gpukit": "./launch", "launch": "./launch --native", "add": "./launch --native add"},
     STANDALONE: {"gpukit": "gpukit", "launch": "gpukit", "add": "pip install"},
 }
-# `{name}`, `{name|filter}`, `{name:default}`; and `{?with a {name}?:otherwise?}`, whose second part may be left out.
+# `{name}`, `{name|filter}`, `{name:default}`; and `{?with a {name}?:with {another}?:otherwise?}`, of which the first
+# part counts whose names are known.
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_.]*)(?:\|([a-z_]+))?(?::([^{}]*))?\}")
-OPTIONAL = re.compile(r"\{\?(.*?)(?:\?:(.*?))?\?\}")
+OPTIONAL = re.compile(r"\{\?(.*?)\?\}")
 
 Forms = Any  # a sentence, or one for each place where it differs
 
@@ -29,14 +30,15 @@ class Cause:
     """One thing that can be wrong. Code uses only `id`; the sentences are for users.
 
     `check`: how to distinguish it from other causes of the same error text. `when`: the condition that supports it or
-    rules it out, see gpukit.errors.conditions.
+    rules it out, see gpukit.errors.conditions. `status`: of a check that finds it.
     """
 
     id: str
     why: Forms
-    remedy: Forms
+    remedy: Forms = ""
     check: Forms = ""
     when: Any = None
+    status: str = "FAIL"
 
 
 def cause(id: str, **differing: Any) -> Cause:
@@ -57,7 +59,7 @@ def driver_for(cuda: str) -> str:
 FILTERS: dict[str, Callable[[str], str]] = {"driver": driver_for}
 
 
-def worded(text: Forms, place: str, values: Mapping[str, str] | None = None, special: Iterable[str] = ()) -> str:
+def worded(text: Forms, place: str, values: Mapping[str, Any] | None = None, special: Iterable[str] = ()) -> str:
     """A text of a cause in its context: the form for this place, with the values filled in.
 
     Args:
@@ -65,7 +67,8 @@ def worded(text: Forms, place: str, values: Mapping[str, str] | None = None, spe
     """
     if not isinstance(text, str):
         text = next((text[each] for each in (*special, place) if each in text), text.get("default", ""))
-    known = {**COMMANDS[place], **{name: value for name, value in (values or {}).items() if value}}
+    given = {name: str(value) for name, value in (values or {}).items() if value not in ("", None)}
+    known = {**COMMANDS[place], **given}
 
     def filled(found: re.Match[str]) -> str:
         name, filter, default = found.groups()
@@ -74,7 +77,7 @@ def worded(text: Forms, place: str, values: Mapping[str, str] | None = None, spe
         return FILTERS[filter](known[name]) if filter else known[name]
 
     def optional(found: re.Match[str]) -> str:
-        return found[1] if all(each[1] in known for each in PLACEHOLDER.finditer(found[1])) else found[2] or ""
+        return next((part for part in found[1].split("?:") if names_of(part) <= known.keys()), "")
 
     return PLACEHOLDER.sub(filled, OPTIONAL.sub(optional, text))
 
@@ -82,3 +85,8 @@ def worded(text: Forms, place: str, values: Mapping[str, str] | None = None, spe
 def names_of(text: str) -> set[str]:
     """The names of the placeholders that need a value."""
     return {found[1] for found in PLACEHOLDER.finditer(OPTIONAL.sub("", text)) if found[3] is None}
+
+
+def shown(text: Forms, place: str) -> str:
+    """A text of a cause without values, for documentation: each unknown value by its name, as <driver>."""
+    return PLACEHOLDER.sub(r"<\1>", worded(text, place))

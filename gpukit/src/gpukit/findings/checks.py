@@ -6,34 +6,33 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE, cause, shown
 from gpukit.findings.finding import (
     FAIL,
     WARN,
-    Cause,
     Finding,
-    commands,
     exit_code,
-    for_standalone,
+    in_words,
     map_texts,
     markdown,
-    remedy,
     skipped,
     table,
     to_json,
+    unknown,
 )
 from gpukit.findings.private import mask
 from gpukit.project.location import find_root, root
-from gpukit.project.messages import plain
+from gpukit.project.messages import as_called, plain
 from gpukit.project.stack import Stack, StackError, load
 
 ISSUE = "you can attach it to an issue: secrets and the names of users and machines are hidden"
@@ -43,7 +42,7 @@ ISSUE = "you can attach it to an issue: secrets and the names of users and machi
 class Check:
     """`judge` gets the probes (an object whose attributes are evaluated on first access) and the stack.
 
-    `causes`: everything it can report, in the order in which it checks. `level`: --quick skips "full".
+    `causes`: the ids of what it can report, in the order in which it checks. `level`: --quick skips "full".
     `project`: it checks a project, and is skipped outside one. `native`: it runs in a native environment.
     """
 
@@ -51,7 +50,7 @@ class Check:
     title: str
     judge: Callable[[Any, Stack], Finding]
     needs: tuple[str, ...] = ()
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[str, ...] = ()
     level: str = "quick"
     about: str = ""
     project: bool = False
@@ -59,11 +58,16 @@ class Check:
 
     def __call__(self, probes: Any, stack: Stack) -> Finding:
         finding = self.judge(probes, stack)
-        if stack.standalone:
-            finding = for_standalone(finding, stack.native["install"])
-        else:
-            finding = replace(finding, remedy=remedy(finding, True, self.native))
+        finding = replace(finding, special=(*finding.special, *getattr(probes, "special_places", ())))
+        finding = in_words(finding, place_of(stack, self.native), stack.native.get("install", ""))
         return map_texts(replace(finding, id=self.id, title=self.title), plain)
+
+
+def place_of(stack: Stack, native: bool) -> str:
+    """Where the remedies of a run are to be followed."""
+    if stack.standalone:
+        return STANDALONE
+    return NATIVE if native else PROJECT
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def check(
     id: str,
     title: str,
     needs: Iterable[str] = (),
-    causes: Iterable[Cause] = (),
+    causes: Iterable[str] = (),
     level: str = "quick",
     about: str = "",
     project: bool = False,
@@ -124,7 +128,8 @@ def run(
         started = time.monotonic()
         culprit = next((failed[need] for need in each.needs if need in failed), None)
         if culprit is not None:
-            finding = replace(skipped(f"This depends on `{culprit}`, which failed."), id=each.id, title=each.title)
+            finding = in_words(skipped("needed-check-failed", check=culprit), PROJECT)
+            finding = replace(finding, id=each.id, title=each.title)
         else:
             finding = _run_check(each, probes, stack)
             culprit = each.id if finding.status == FAIL or not finding.completed else None
@@ -138,8 +143,8 @@ def _run_check(each: Check, probes: Any, stack: Stack) -> Finding:
     try:
         return each(probes, stack)
     except Exception as error:  # a defect in one check must not hide the findings of the others
-        cause = plain(f"The check itself failed: {type(error).__name__}: {error}")
-        return replace(skipped(cause), id=each.id, title=each.title, completed=False)
+        finding = in_words(unknown("check-itself-failed", error=f"{type(error).__name__}: {error}"), PROJECT)
+        return map_texts(replace(finding, id=each.id, title=each.title), plain)
 
 
 def command(
@@ -233,7 +238,8 @@ def _command(
 
 
 def _link(finding: Finding, stack: Stack) -> str:
-    return commands(f"./launch explain {finding.id}", not stack.standalone) if finding.status in (WARN, FAIL) else ""
+    explained = finding.status in (WARN, FAIL) or not finding.completed
+    return as_called(f"./launch explain {finding.id}", not stack.standalone) if explained else ""
 
 
 def _report(tool: str, options: argparse.Namespace, findings: list[Finding], stack: Stack) -> Path:
@@ -256,20 +262,19 @@ def _report(tool: str, options: argparse.Namespace, findings: list[Finding], sta
     return file
 
 
-def explain(each: Check, project: bool = True) -> str:
-    """A check and all causes that it can report, as plain text, with the remedies for a project or outside one."""
+def explain(each: Check, place: str = PROJECT) -> str:
+    """A check and all causes that it can report, as plain text, with the remedies for this place."""
     lines = [f"{each.title} [{each.id}]", *([f"  {each.about}"] if each.about else [])]
     if each.needs:
         lines.append(f"  Needs: {', '.join(each.needs)}.")
-    for cause in each.causes:
-        lines += ["", f"  {cause.status}  {_placeholders(cause.why)}"]
-        lines += [f'        error text  "{words}"' for words in cause.error_texts]
-        lines.append(f"        remedy      {_placeholders(remedy(cause, project, each.native))}")
+    for own in map(cause, each.causes):
+        lines += ["", f"  {own.status}  {shown(own.why, place)} [{own.id}]"]
+        lines.append(f"        remedy      {shown(own.remedy, place)}")
     return "\n".join(lines)
 
 
 def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
-    """docs/troubleshooting.md: the causes of each tool's checks, with remedies and error texts."""
+    """docs/troubleshooting.md: the causes of each tool's checks, with their remedies."""
     lines = [
         "# Troubleshooting",
         "",
@@ -279,12 +284,8 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
         "one entry, and `--report` writes a file that you can attach to an issue. `./launch explain FILE` finds the",
         "cause of an error text; [the texts that it knows](#about) are at the end.",
     ]
-    tools = [(tool, title, list(checks)) for tool, title, checks in tools]
-    often = _common_remedies(tools)
-    if often:
-        lines += ["", '<a id="often"></a>', "", "## Common remedies", ""]
-        lines += [f"{number}. {_row(remedy)}" for remedy, number in often.items()]
     for tool, title, checks in tools:
+        checks = list(checks)
         lines += ["", f"## {title}"]
         option = "" if tool == "plan" else "--only "  # plan always runs all of its checks
         common = _shared_causes(checks)
@@ -295,57 +296,34 @@ def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
                 "",
                 "### Causes that several checks can find",
                 "",
-                *_causes(common, often),
+                *_causes(common),
             ]
         for each in checks:
             lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`{option}{each.id}`)"]
             if each.about:
                 lines += ["", each.about]
-            own = [cause for cause in each.causes if cause not in common]
+            own = [id for id in each.causes if id not in common]
             if own:
-                lines += ["", *_causes(own, often)]
+                lines += ["", *_causes(own)]
             if len(own) < len(each.causes):
                 lines += ["", f"Also [the causes that several checks can find](#{tool}-common)."]
     return "\n".join([*lines, ""])
 
 
-def _shared_causes(checks: list[Check]) -> list[Cause]:
+def _shared_causes(checks: list[Check]) -> list[str]:
     """The causes that more than three checks share, in their order."""
-    named: dict[Cause, int] = {}
-    for each in checks:
-        for cause in dict.fromkeys(each.causes):
-            named[cause] = named.get(cause, 0) + 1
-    return [cause for cause, times in named.items() if times > 3]
+    named = Counter(id for each in checks for id in dict.fromkeys(each.causes))
+    return [id for id, times in named.items() if times > 3]
 
 
-def _common_remedies(tools: list[tuple[str, str, list[Check]]]) -> dict[str, int]:
-    """Long remedies that many rows share are listed once, with a number."""
-    rows = [cause.remedy for _, _, checks in tools for each in checks for cause in dict.fromkeys(each.causes)]
-    return {
-        remedy: number
-        for number, remedy in enumerate(
-            (remedy for remedy in dict.fromkeys(rows) if rows.count(remedy) > 3 and len(remedy) > 40), 1
-        )
-    }
+def _causes(ids: Iterable[str]) -> list[str]:
+    """A table of causes."""
+    rows = [f"| {own.status} | {_row(own.why)} | {_row(own.remedy)} |" for own in map(cause, dict.fromkeys(ids))]
+    return ["| | cause | remedy |", "|---|---|---|", *rows]
 
 
-def _causes(causes: list[Cause], often: dict[str, int]) -> list[str]:
-    """A table of causes, with the error texts by which they are known."""
-    rows = []
-    for cause in dict.fromkeys(causes):
-        texts = " ".join(f"`{words}`" for words in cause.error_texts)
-        number = often.get(cause.remedy)
-        remedy = f"[common remedy {number}](#often)" if number else _row(cause.remedy)
-        rows.append(f"| {cause.status} | {_row(cause.why)} | {remedy} | {texts} |")
-    return ["| | cause | remedy | error text |", "|---|---|---|---|", *rows]
-
-
-def _placeholders(text: str) -> str:
-    return re.sub(r"\{(\w+)(?::\w+)?\}", r"<\1>", text)
-
-
-def _row(text: str) -> str:
-    return _placeholders(text).replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
+def _row(text: Any) -> str:
+    return shown(text, PROJECT).replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
 
 
 def use_color(stream: Any) -> bool:
@@ -361,9 +339,9 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
     codes += "\nalso --cpu, --gpus, --native, --dry-run: see `./launch --help`" if find_root() is not None else ""
     project = find_root() is not None and not Path("/etc/gpukit").is_dir()  # in the container, the command is `gpukit`
     parser = argparse.ArgumentParser(
-        prog=commands(f"./launch {tool}", project),
-        description=commands(about, project),
-        epilog=commands(f"checks, in the order they run:\n{listed}\n\n{codes}", project),
+        prog=as_called(f"./launch {tool}", project),
+        description=as_called(about, project),
+        epilog=as_called(f"checks, in the order they run:\n{listed}\n\n{codes}", project),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-import shlex
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from gpukit.findings.causes import cause, worded
+
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
+UNKNOWN = "UNKNOWN"  # of a cause: the check could not be completed, because something did not answer in time
 STATUSES = (PASS, WARN, FAIL, SKIP)
 COLORS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`completed` is False if the check itself raised an error. `link` is the command that explains the finding.
+    """The result of one check. `cause` and `remedy` are filled in by `in_words`, when the place is known.
 
-    `standalone`: the remedy outside a project, if it differs; see `for_standalone`.
+    `completed` is False if the check raised an error, or something did not answer in time. `link` is the command that explains the finding. `values`
+    are those of the cause's placeholders; `special`: places whose sentences come first, such as podman.
     """
 
     id: str
@@ -32,85 +35,51 @@ class Finding:
     completed: bool = True
     seconds: float = 0.0
     link: str = ""
-    standalone: str = ""
-    names: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # values of the placeholders
+    values: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    special: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
-# What `./launch add` does not install: options, folders, packages of the bases, and the installers themselves.
-NOT_FOR_ADD = re.compile(r"[-.]|(?:torch|triton|numpy|nvidia-|cuda-|flash-attn|apex|pip|uv|docker)(?!codec)")
-# Commands that run natively with `--native`, see gpukit.launch.native.
-NATIVE_COMMANDS = re.compile(r"\./launch (?!--native)((?:--cpu )?(?:build|run|shell|notebook|verify|add|logs|stop)\b)")
-IMAGE = re.compile(
-    r"apt\.txt|Dockerfile|the image\b"
-)  # a remedy that changes the image, which a native environment lacks
 TEXTS = ("seen", "expected", "cause", "remedy")
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One thing that can be wrong, and its remedy. Code uses only `id`; the sentences are for users.
-
-    `why` and `remedy` may contain placeholders in braces, filled in when the cause is found. `error_texts`: error
-    messages that users see. `tell`: how to distinguish it from other causes of the same error text. `given`: the
-    evidence for or against it. `standalone`: the remedy outside a project, if the other one needs a project;
-    `{install}` in it becomes the command that installs PyTorch for this machine.
-    """
-
-    id: str
-    why: str
-    remedy: str
-    error_texts: tuple[str, ...] = ()
-    status: str = FAIL
-    tell: str = ""
-    given: Any = None
-    standalone: str = ""
-
-    def __call__(self, seen: str, expected: str = "", **names: Any) -> Finding:
-        why, remedy = (text.format(**names) if names else text for text in (self.why, self.remedy))
-        standalone = self.standalone.format(**{"install": "{install}", **names}) if names else self.standalone
-        return Finding("", "", self.status, seen, expected, self.id, why, remedy, standalone=standalone, names=names)
-
-    def found(self, finding: Finding) -> bool:
-        """Whether a check found this cause."""
-        return finding.status in (WARN, FAIL) and finding.cause_id == self.id
 
 
 def passed(seen: str, expected: str = "") -> Finding:
     return Finding("", "", PASS, seen, expected)
 
 
-def skipped(cause: str, seen: str = "", expected: str = "", *, remedy: str = "") -> Finding:
-    return Finding("", "", SKIP, seen, expected, cause=cause, remedy=remedy)
+def problem(cause_id: str, seen: str, expected: str = "", **values: Any) -> Finding:
+    """What is wrong, by the id of its cause in knowledge/, which also has its status; `values`: of its placeholders.
 
-
-def commands(text: str, project: bool, native: bool = False) -> str:
-    """A text with our commands as they are called here: `./launch doctor` in a project, `gpukit doctor` outside one.
-
-    In a project, packages are installed with `./launch add`, except those of the base. `native`: in a native
-    environment, where commands need `--native`.
+    Raises:
+        KeyError: there is no such cause
     """
-    if not project:
-        return re.sub(r"\./launch\b", "gpukit", text.replace("./launch add ", "pip install "))
-    text = re.sub(r"`pip install (?:-U )?([^`]+)`", _with_add, text)
-    return NATIVE_COMMANDS.sub(r"./launch --native \1", text) if native else text
+    status = cause(cause_id).status
+    known = status != UNKNOWN
+    return Finding("", "", status if known else SKIP, seen, expected, cause_id, completed=known, values=values)
 
 
-def _with_add(found: re.Match[str]) -> str:
-    packages = shlex.split(found[1])
-    return found[0] if any(map(NOT_FOR_ADD.match, packages)) else f"`./launch add {found[1]}`"
+def skipped(cause_id: str, seen: str = "", expected: str = "", **values: Any) -> Finding:
+    """Why something was not checked, by the id of its cause in knowledge/."""
+    return replace(problem(cause_id, seen, expected, **values), status=SKIP, completed=True)
 
 
-def remedy(cause: Any, project: bool, native: bool = False) -> str:
-    """The remedy of a cause or finding, for a project, for its native environment, or outside a project."""
-    changes_image = bool(IMAGE.search(cause.remedy))
-    text = cause.standalone if cause.standalone and (not project or (native and changes_image)) else cause.remedy
-    return commands(text, project, native)
+def unknown(cause_id: str, **values: Any) -> Finding:
+    """Why a check could not be completed: the verdict is then UNKNOWN."""
+    return replace(skipped(cause_id, **values), completed=False)
 
 
-def for_standalone(finding: Finding, install: str = "pip install torch") -> Finding:
-    """The finding with the texts for use outside a project; `install`: the command that installs PyTorch."""
-    remedy = (finding.standalone or finding.remedy).replace("{install}", install)
-    return map_texts(replace(finding, remedy=remedy, standalone=""), lambda text: commands(text, project=False))
+def in_words(finding: Finding, place: str, install: str = "") -> Finding:
+    """The finding with its cause and remedy as they are worded in this place, see gpukit.findings.causes.
+
+    Args:
+        install: the command that installs PyTorch for this machine
+    """
+    if not finding.cause_id:
+        return finding
+    known = {**finding.values, **({"install": install} if install else {})}
+    own = cause(finding.cause_id)
+    texts = {"cause": own.why, "remedy": own.remedy}
+    words = {name: worded(text, place, known, finding.special) for name, text in texts.items()}
+    return replace(finding, **words)
 
 
 def map_texts(finding: Finding, change: Callable[[str], str]) -> Finding:
@@ -157,7 +126,7 @@ def table(findings: list[Finding], width: int = 80, color: bool = False) -> str:
     title_width = max((len(finding.title) for finding in findings), default=0)
     lines = []
     for finding in findings:
-        shown = finding.cause if finding.status == SKIP else finding.seen
+        shown = finding.cause if finding.status == SKIP and finding.completed else finding.seen
         first, *more = _wrap(shown or finding.cause, width - 8 - title_width)
         if len(more) > 1 and has_details(finding):
             more = [f"{more[0]} ..."]
@@ -202,7 +171,7 @@ def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -
             {
                 each.name: getattr(finding, each.name)
                 for each in fields(finding)
-                if each.name not in ("standalone", "names")
+                if each.name not in ("values", "special")
             }
             for finding in findings
         ],

@@ -6,27 +6,13 @@ import os
 from typing import Any
 
 from gpukit.findings.checks import check
-from gpukit.findings.finding import Cause, Finding, passed
+from gpukit.findings.finding import Finding, passed, problem
 from gpukit.host.registry import Registry
 from gpukit.plan import cache
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack
 
 SECONDS = 10  # for one answer of a registry
-WITHDRAWN = Cause(
-    "image-withdrawn",
-    "The registry has no such image: the tag is misspelled, or was withdrawn.",
-    "`./launch update`, for a release that the registry has",
-    ("manifest unknown",),
-    standalone="`gpukit plan` with a newer gpukit, for a release that the registry has",
-)
-OTHER_ARCH = Cause(
-    "image-not-for-this-cpu",
-    "The image is built for {built}, and this target's CPU is {arch}.",
-    "`./launch update`, for a base image that exists for {arch}",
-    ("no match for platform in manifest", "exec format error"),
-    standalone="Use a base image that exists for {arch}.",
-)
 
 
 def name(stack: Stack) -> str:
@@ -49,20 +35,20 @@ def ask(stack: Stack, arch: str, refresh: bool = False) -> tuple[dict[str, Any],
     return cache.kept("image", [image, arch], found, refresh)
 
 
-@check("image", "Base image", causes=(WITHDRAWN, OTHER_ARCH))
+@check("image", "Base image", causes=("image-withdrawn", "image-not-for-this-cpu"))
 def image(probes: Any, stack: Stack) -> Finding:
     """The build downloads the base image for the CPU of the machine that it runs on."""
     arch = probes.target.arch
     found = probes.image
     if isinstance(found, RefusalError):
         if found.id == "registry-missing":
-            return WITHDRAWN(name(stack))
+            return problem("image-withdrawn", name(stack))
         return probes.not_asked(found)
     if not found["digest"]:
-        return WITHDRAWN(found["image"])
+        return problem("image-withdrawn", found["image"])
     if not found["bytes"]:
         built = ", ".join(each.partition("/")[2] for each in found["platforms"]) or "other systems"
-        return OTHER_ARCH(found["image"], f"linux/{arch}", built=built, arch=arch)
+        return problem("image-not-for-this-cpu", found["image"], f"linux/{arch}", built=built, arch=arch)
     bare = found["image"].partition("@")[0]
     seen = (
         f"{bare} {found['digest'][:19]}, {found['bytes'] / 1e9:.1f} GB to download, {stack.size_gb:g} GB with packages"

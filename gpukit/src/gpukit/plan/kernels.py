@@ -6,38 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpukit.findings.finding import WARN, Cause, Finding, passed
+from gpukit.findings.finding import Finding, passed, problem
 from gpukit.host.cards import data
 from gpukit.host.kernels import runs
-from gpukit.plan.prove import FAILS_THERE, INSTALL_NEWER, NEWER_TRITON, Code, nearest
+from gpukit.plan.prove import Code, nearest
 from gpukit.project.stack import version
 
 ALL_BELOW = "10.0"  # every Triton that we have facts about compiles for older GPUs
-OTHER_CUDA = Cause(
-    "kernels-for-other-cuda",
-    "{package} {version} is compiled for CUDA {built}, and PyTorch there for {cuda}: its kernels cannot be loaded.",
-    "In pyproject.toml, require a build of {package} for CUDA {cuda}, or remove {named}.",
-)
-WITHOUT_KERNELS = Cause(
-    "kernels-not-for-capability",
-    "{package} {version} has no kernels that run on capability {capability}: they fail with 'no kernel image is "
-    "available'.",
-    "In pyproject.toml, require a release of {package} that supports this GPU, or remove {named}.",
-)
-ONLY_PTX = Cause(
-    "kernels-only-ptx",
-    "{package} {version} has only PTX for capability {capability}: the driver compiles each kernel at first use, which "
-    "takes time, and needs a driver at least as new as the package's CUDA.",
-    "In pyproject.toml, require a release of {package} with compiled kernels for this GPU.",
-    status=WARN,
-)
-OLD_TRITON = Cause(
-    "triton-not-for-capability",
-    f"Triton {{version}} does not compile for capability {{capability}}: {FAILS_THERE}",
-    NEWER_TRITON,
-    standalone=INSTALL_NEWER,
-)
-CAUSES = (OTHER_CUDA, WITHOUT_KERNELS, ONLY_PTX, OLD_TRITON)
+CAUSES = ("kernels-for-other-cuda", "kernels-not-for-capability", "kernels-only-ptx", "triton-not-for-capability")
 TRANSFORMER_ENGINE = ("transformer-engine", "transformer-engine-torch")
 
 
@@ -91,15 +67,16 @@ def _judged(
     if optional:
         return passed(f"{seen}: none of it runs on {capability} with CUDA {cuda}. Only functions that need it fail.")
     if not library:
-        return OTHER_CUDA(seen, f"CUDA {cuda}", built=" and ".join(libraries), **names)
-    return (ONLY_PTX if kind else WITHOUT_KERNELS)(seen, f"code for {capability}", **names)
+        return problem("kernels-for-other-cuda", seen, f"CUDA {cuda}", built=" and ".join(libraries), **names)
+    id = "kernels-only-ptx" if kind else "kernels-not-for-capability"
+    return problem(id, seen, f"code for {capability}", **names)
 
 
 def _triton(installed: str, compiles: list[str], capability: str) -> Finding:
     if version(capability) < version(ALL_BELOW) or capability in compiles:
         return passed(f"triton {installed} compiles for {capability}")
     seen = f"of {ALL_BELOW} and newer, triton {installed} compiles for {', '.join(compiles) or 'none'}"
-    return OLD_TRITON(seen, capability, version=installed, capability=capability)
+    return problem("triton-not-for-capability", seen, capability, version=installed, capability=capability)
 
 
 def _recipes(known: list[dict[str, str]], capability: str, cuda: str) -> str:

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 from gpukit.doctor import disk, engine, support
 from gpukit.doctor.host import Host
 from gpukit.findings import checks as running
-from gpukit.findings.checks import Check, check, use_color
+from gpukit.findings.checks import Check, check, place_of, use_color
 from gpukit.findings.finding import (
     Finding,
     exit_code,
-    for_standalone,
+    in_words,
     map_texts,
-    remedy,
     skipped,
     table,
     to_json,
+    unknown,
 )
 from gpukit.findings.private import mask
 from gpukit.host import stacks
@@ -74,8 +74,7 @@ class Probes:
 
     def not_asked(self, error: RefusalError) -> Finding:
         waits = error.kind == "network" and error.id not in ("index-refused", "index-not-readable")
-        again = "`./launch plan` again, when the network is back" if waits else ""
-        return replace(skipped(str(error), remedy=again), completed=False)
+        return unknown("network-did-not-answer" if waits else "not-answered", reason=str(error))
 
     def as_of(self, what: str) -> str:
         """How old an answer is, if it is not of this hour."""
@@ -107,16 +106,16 @@ class Probes:
 def disk_here(probes: Any, stack: Stack) -> Finding:
     """A build on this machine needs room for the image."""
     if RECORD.is_file():
-        return skipped("It is the machine that builds the image whose disk counts: `./launch plan` there checks it.")
+        return skipped("disk-of-build-machine")
     needed = running.run([engine.client, engine.engine], probes.host, stack)
     if any(finding.status in ("FAIL", "SKIP") for finding in needed):
-        return skipped("Docker cannot be used here, so it is not known where it would store the image.")
+        return skipped("docker-unusable-here")
     return disk.disk.judge(probes.host, stack)
 
 
 def one_for_each(probes: Any, stack: Stack) -> Finding:
     """The findings are one for each package or capability: `plan` adds them to those of its checks."""
-    return skipped("`./launch plan` reports one for each.")
+    return skipped("one-for-each")
 
 
 CHECKS: tuple[Check, ...] = (image.image, support.base, checks.torch, checks.driver, disk_here, memory.memory)
@@ -231,9 +230,9 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
     started = time.monotonic()
     folder = root()
     if stack.standalone and not (folder / "pyproject.toml").is_file():
-        found, answer = [skipped("There is no pyproject.toml in this folder.")], None
+        found, answer = [skipped("no-pyproject")], None
     elif probes.target.arch not in stack.kernels:
-        found, answer = [skipped("This depends on `torch`, which failed.")], None
+        found, answer = [skipped("needed-check-failed", check="torch")], None
     else:
         requirements = wanted(folder)
         try:
@@ -255,9 +254,8 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
 
 def finish(finding: Finding, stack: Stack, native: bool = False) -> Finding:
     """The finding as it is printed in a project, or outside one."""
-    if stack.standalone:
-        return map_texts(for_standalone(finding, stack.native["install"]), plain)
-    return map_texts(replace(finding, remedy=remedy(finding, True, native)), plain)
+    worded = in_words(finding, place_of(stack, native), stack.native.get("install", ""))
+    return map_texts(worded, plain)
 
 
 def prove(found: dict[str, Any], stack: Stack | None) -> list[Finding]:

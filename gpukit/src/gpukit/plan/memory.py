@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.memory import usual
 from gpukit.project.location import root
 from gpukit.project.stack import Stack
@@ -20,29 +20,7 @@ UNTRACEABLE = 3  # its exit code, and that of `plan`
 # Of a card's nominal memory, in GiB. A T4 with 16 GB reports 15360 MiB, as ECC takes 1/16; the driver takes some more.
 USABLE = 0.93
 SMALLER = "Train with `--batch-size {fits}`, or keep the batch and compute it in parts with `--microbatch {fits}`."
-TOO_SMALL = Cause(
-    "card-too-small",
-    "Training at batch size {batch} needs {need} GB, more than {cards} can give.",
-    SMALLER,
-)
-SOME_TOO_SMALL = Cause(
-    "some-cards-too-small",
-    "Training at batch size {batch} needs {need} GB, more than {cards} can give.",
-    f"On these cards: {SMALLER[0].lower()}{SMALLER[1:]}",
-    status=WARN,
-)
-MODEL_TOO_LARGE = Cause(
-    "model-too-large",
-    "Training needs {need} GB for a batch of one sample, more than {cards} can give.",
-    "Use a GPU with more memory, or train fewer parameters, as with LoRA.",
-)
-TOO_LARGE_FOR_SOME = Cause(
-    "model-too-large-for-some-cards",
-    "Training needs {need} GB for a batch of one sample, more than {cards} can give.",
-    "Use another of these cards, or train fewer parameters, as with LoRA.",
-    status=WARN,
-)
-CAUSES = (MODEL_TOO_LARGE, TOO_SMALL, TOO_LARGE_FOR_SOME, SOME_TOO_SMALL)
+CAUSES = ("model-too-large", "card-too-small", "model-too-large-for-some-cards", "some-cards-too-small")
 
 
 @functools.lru_cache
@@ -65,15 +43,12 @@ def trace(dtype: str, batch_size: int | None) -> dict[str, Any]:
 def memory(probes: Any, stack: Stack) -> Finding:
     """Weights, gradients, optimizer state, and activations of a training step must fit the card, beside CUDA's own."""
     if not probes.target.capability:
-        return skipped("The target has no GPU.")
+        return skipped("target-without-gpu")
     if find_spec("torch") is None:
-        return skipped(
-            "PyTorch is not installed here, and the memory is computed with it.",
-            remedy="`./launch --native --cpu plan`",
-        )
+        return skipped("memory-needs-pytorch")
     found = probes.trace
     if "why" in found:
-        return skipped(found["why"])
+        return skipped("memory-not-computed", reason=found["why"])
     share = stack.memory.fraction or usual() if probes.target.unified_memory else USABLE
     fixed, each, batch = found["fixed"] + found["context"], max(1, found["per_sample"]), found["batch_size"]
     need = fixed + each * batch
@@ -84,11 +59,13 @@ def memory(probes: Any, stack: Stack) -> Finding:
     if not small:
         return passed(seen)
     if none := [size for size in small if not fits[size]]:
-        cause = MODEL_TOO_LARGE if len(none) == len(fits) else TOO_LARGE_FOR_SOME
-        if cause is MODEL_TOO_LARGE or len(small) < len(fits):
-            return cause(seen, need=gb(fixed + each), cards=sizes_of(none))
-    cause, fit = (TOO_SMALL, max(fits.values())) if len(small) == len(fits) else (SOME_TOO_SMALL, fits[small[0]])
-    return cause(seen, batch=batch, need=gb(need), cards=sizes_of(small), fits=fit)
+        id = "model-too-large" if len(none) == len(fits) else "model-too-large-for-some-cards"
+        if id == "model-too-large" or len(small) < len(fits):
+            return problem(id, seen, need=gb(fixed + each), cards=sizes_of(none))
+    id, fit = "some-cards-too-small", fits[small[0]]
+    if len(small) == len(fits):
+        id, fit = "card-too-small", max(fits.values())
+    return problem(id, seen, batch=batch, need=gb(need), cards=sizes_of(small), fits=fit)
 
 
 def sizes_of(cards: list[int]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, replace
 from datetime import date
 from pathlib import Path
 
-from gpukit.findings.finding import WARN, Cause, Finding, count, map_texts, passed, skipped
+from gpukit.findings.finding import Finding, count, map_texts, passed, problem, skipped, unknown
 from gpukit.host import uv
 from gpukit.host.cards import data
 from gpukit.image.guard import TORCH, normalised
@@ -22,86 +22,19 @@ from gpukit.project.stack import Stack, Target, version
 
 GLIBC = {"container": (2, 39), "native": (2, 28)}  # Ubuntu 24.04's, the oldest of the bases; natively PyTorch's wheels'
 OLD_DAYS = 365
-CONFLICT = Cause(
-    "requirements-conflict",
-    "The project's requirements cannot all be met.",
-    "Change one of these requirements in pyproject.toml.",
-    ("No solution found when resolving dependencies", "ResolutionImpossible"),
-)
-TORCH_CONFLICT = Cause(
-    "requires-other-torch",
-    "A package requires another PyTorch than this base's {torch}.",
-    "Use a release of that package for this PyTorch, or install it in an image of its own.",
-)
-OWN_TORCH = Cause(
-    "project-requires-other-torch",
-    "pyproject.toml requires another PyTorch than this base's {torch}.",
-    "In pyproject.toml, require `torch` without a version: the base determines it.",
-)
-NOT_FOUND = Cause(
-    "package-not-found",
-    "No index has a package named {package}.",
-    "Correct its name in pyproject.toml, or name its index: `UV_INDEX=NAME=URL`",
-)
-OTHER_PYTHON = Cause(
-    "package-for-other-python",
-    "{package} has no release for Python {python}.",
-    "Allow another release of {package} in pyproject.toml, one that supports Python {python}.",
-)
-NO_FILE = Cause(
-    "package-not-for-this-cpu",
-    "{package} {version} has neither a wheel for {platform} nor a source archive.",
-    "Require a release of {package} that has one, or do without {named}.",
-)
-FROM_SOURCE = Cause(
-    "package-from-source",
-    "{package} {version} has no wheel for {platform}: the image builds it from source, which can take long, and fails "
-    "without the compilers and libraries that it needs.",
-    "Add to apt.txt what its build needs, such as build-essential, or remove {named} from pyproject.toml.",
-    status=WARN,
-    standalone="Install what its build needs, such as a C compiler, or remove {named} from pyproject.toml.",
-)
-TORCH_TO_BUILD = Cause(
-    "package-needs-torch-to-build",
-    "{package} would be built from source for {platform}, and its build needs PyTorch and CUDA's compiler.",
-    "Require a wheel that its authors built for this PyTorch, `{package} @ URL`, or do without {named}.",
-)
-FLASH_ATTN = Cause(
-    "flash-attn-to-build",
-    TORCH_TO_BUILD.why,
-    "Use `scaled_dot_product_attention`, which is in PyTorch, or NVIDIA's image, the base `ngc`, which has flash-attn.",
-)
-FELL_BACK = Cause(
-    "package-fell-back",
-    "{package} {newest} has no wheel for {platform}: {version}, {what}, would be installed instead.",
-    "Require a release of {package} that has a wheel there, or remove {named} from pyproject.toml.",
-    status=WARN,
-)
-HELD_BACK = Cause(
-    "package-held-back",
-    "{package} would be {version}{date}, although {newest} is allowed: another requirement holds it back.",
-    "Require {package}>={newest} in pyproject.toml: `./launch plan` then names the requirement in the way.",
-    status=WARN,
-)
-YANKED = Cause(
-    "package-withdrawn",
-    "{package} {version} was withdrawn by its authors.",
-    "Allow another release of {package} in pyproject.toml.",
-    status=WARN,
-)
 CAUSES = (
-    CONFLICT,
-    TORCH_CONFLICT,
-    OWN_TORCH,
-    NOT_FOUND,
-    OTHER_PYTHON,
-    NO_FILE,
-    FROM_SOURCE,
-    TORCH_TO_BUILD,
-    FLASH_ATTN,
-    FELL_BACK,
-    HELD_BACK,
-    YANKED,
+    "requirements-conflict",
+    "requires-other-torch",
+    "project-requires-other-torch",
+    "package-not-found",
+    "package-for-other-python",
+    "package-not-for-this-cpu",
+    "package-from-source",
+    "package-needs-torch-to-build",
+    "flash-attn-to-build",
+    "package-fell-back",
+    "package-held-back",
+    "package-withdrawn",
 )
 
 
@@ -162,50 +95,52 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
     platform = str(question.platform)
     own = [(name, package) for name, package in answer.packages.items() if package.kind != "base"]
     found: list[Finding] = []
-    causes = {**dict.fromkeys(data("stacks")["torch_to_build"], TORCH_TO_BUILD), "flash-attn": FLASH_ATTN}
+    causes = {
+        **dict.fromkeys(data("stacks")["torch_to_build"], "package-needs-torch-to-build"),
+        "flash-attn": "flash-attn-to-build",
+    }
     for name, package in own:
         facts = {"package": name, "version": package.version, "newest": package.newest, "platform": platform}
         facts["named"] = package.required_by or name
         seen = f"{package.version}, {package.kind}"
         if package.kind == "none" or (answer.error and package.newest_kind == "none"):
-            found.append(_of(name, NO_FILE(seen, "a wheel", **facts)))
+            found.append(_of(name, problem("package-not-for-this-cpu", seen, "a wheel", **facts)))
         elif package.kind == "source" and name in causes:
-            found.append(_of(name, causes[name](package.file or seen, "a wheel", **facts)))
+            found.append(_of(name, problem(causes[name], package.file or seen, "a wheel", **facts)))
         elif held_back(package):
             date = f" of {package.uploaded}" if package.uploaded else ""
-            found.append(_of(name, HELD_BACK(seen, package.newest, date=date, **facts)))
+            found.append(_of(name, problem("package-held-back", seen, package.newest, date=date, **facts)))
         elif package.kind == "source":
-            found.append(_of(name, FROM_SOURCE(package.file or seen, "a wheel", **facts)))
+            found.append(_of(name, problem("package-from-source", package.file or seen, "a wheel", **facts)))
         elif package.newest and package.newest != package.version and package.newest_kind == "none":
             what = (
                 "a pre-release"
                 if PRE_RELEASE.search(package.version)
                 else f"of {package.uploaded or 'an earlier date'}"
             )
-            found.append(_of(name, FELL_BACK(seen, package.newest, what=what, **facts)))
+            found.append(_of(name, problem("package-fell-back", seen, package.newest, what=what, **facts)))
         if package.yanked and not answer.error:
-            found.append(_of(name, YANKED(seen, **facts)))
+            found.append(_of(name, problem("package-withdrawn", seen, **facts)))
         if package.required_by:
             found = [_required_by(each, package) if each.title == name else each for each in found]
     for line in answer.unfetched:
         name = (re.match(NAME, line) or [line])[0]
-        finding = skipped(f"`{line}` is not looked up: its requirements are known only after a download.")
+        finding = skipped("requirement-not-looked-up", line=line)
         if normalised(name) in causes and ".whl" not in line:
-            finding = causes[normalised(name)](line, "a wheel", package=name, named=name, platform=platform)
+            finding = problem(causes[normalised(name)], line, "a wheel", package=name, named=name, platform=platform)
         found.append(_of(name, finding))
     for name in answer.unread:
-        found.append(_of(name, skipped("The index does not tell what this package requires before it is downloaded.")))
+        found.append(_of(name, skipped("requirements-unknown")))
     if answer.without_pytorch:
-        reason = f"{answer.without_pytorch} The other packages were resolved with the package index's torch."
-        unasked = replace(skipped(reason, remedy="`./launch plan --refresh`"), completed=False)
+        unasked = unknown("pytorch-index-not-asked", reason=answer.without_pytorch)
         found.append(replace(unasked, id="pytorch-index", title="PyTorch's index"))
-    without_file = [each.title for each in found if each.cause_id == NO_FILE.id]
+    without_file = [each.title for each in found if each.cause_id == "package-not-for-this-cpu"]
     return [_overall(answer, question, own, without_file), *found]
 
 
 def _overall(answer: Answer, question: Question, own: list, without_file: list[str]) -> Finding:
     if answer.error and without_file:
-        finding = skipped(f"This depends on {', '.join(without_file)}, which cannot be installed.")
+        finding = skipped("needs-uninstallable", packages=", ".join(without_file))
     elif answer.error:
         finding = _unresolved(answer, question)
     else:
@@ -220,14 +155,14 @@ def _unresolved(answer: Answer, question: Question) -> Finding:
     text = re.sub(r"^.*?(?=Because )|\s*hint: .*$", "", plain(answer.error))
     python = ".".join(map(str, question.platform.python))
     if missing := re.search(r"Because (\S+) was not found in the package registry", text):
-        return NOT_FOUND(text, package=missing[1])
+        return problem("package-not-found", text, package=missing[1])
     if other := re.search(r"does not satisfy Python\S* and (\S+?)[=<>!~]\S* depends on Python", text):
-        return OTHER_PYTHON(text, package=other[1], python=python)
+        return problem("package-for-other-python", text, package=other[1], python=python)
     if "depend" not in text and re.search(r"you require torch[=<>!~]", text):
-        return OWN_TORCH(text, torch=question.torch_version)
+        return problem("project-requires-other-torch", text, torch=question.torch_version)
     if re.search(r"(?:depends? on|requires?) torch[=<>!~]", text):
-        return TORCH_CONFLICT(text, torch=question.torch_version)
-    return CONFLICT(text)
+        return problem("requires-other-torch", text, torch=question.torch_version)
+    return problem("requirements-conflict", text)
 
 
 def _required_by(finding: Finding, package: Package) -> Finding:

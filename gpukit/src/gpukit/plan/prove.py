@@ -25,10 +25,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from gpukit.findings.finding import WARN, Cause, Finding, map_texts, passed, skipped
+from gpukit.findings.finding import Finding, passed, problem, skipped, unknown
 from gpukit.host.kernels import from_arch_list, runs
 from gpukit.host.memory import RESERVE, meminfo
-from gpukit.project.messages import plain
 from gpukit.project.stack import version
 
 KERNEL_LIMIT = 60  # seconds, for all kernels of a capability
@@ -48,81 +47,21 @@ LISTED = re.compile(r"^(ELF|PTX) file +\d+: .*\.sm_(\d+[af]?)\.(?:cubin|ptx)$", 
 FEW = 10
 MAIN_LIBRARY = {"torch": "libtorch_cuda.so"}  # the others of torch contain optional functions
 
-NEWER_TRITON = "`./launch update`, for a base whose Triton supports it"
-INSTALL_NEWER = "Install a newer PyTorch, which requires a newer Triton: {install}"
-FAILS_THERE = "torch.compile and all Triton kernels fail there."
-BROKEN = Cause(
-    "triton-broken",
-    "The installed Triton cannot be imported, and torch.compile needs it.",
-    "`./launch build --no-cache`",
-    standalone="`pip install --force-reinstall triton`",
-)
-OLD_PTXAS = Cause(
-    "ptxas-too-old",
-    f"Triton's assembler (ptxas) does not support capability {{capability}}: {FAILS_THERE}",
-    NEWER_TRITON,
-    standalone=INSTALL_NEWER,
-)
-CHOSEN_PTXAS = Cause(
-    "ptxas-variable",
-    "With the ptxas that {variables} selects, Triton does not compile for capability {capability}; with its own, it "
-    "does.",
-    "`unset {variables}`",
-)
-UNKNOWN_TARGET = Cause(
-    "triton-without-target",
-    f"This Triton does not know capability {{capability}}: {FAILS_THERE}",
-    NEWER_TRITON,
-    standalone=INSTALL_NEWER,
-)
-NOT_COMPILED = Cause(
-    "triton-does-not-compile",
-    "Triton does not compile a {kernel} kernel for capability {capability}, for an unknown reason.",
-    NEWER_TRITON,
-    standalone=INSTALL_NEWER,
-)
-TORCH_WITHOUT_KERNELS = Cause(
-    "no-kernel",
-    "The installed torch has no kernels that run on capability {capabilities}: the first one fails with "
-    "'no kernel image is available'.",
-    "`./launch update`, for a base whose PyTorch has them",
-    standalone="Install a PyTorch that has them: {install}",
-)
-WITHOUT_KERNELS = Cause(
-    "package-without-kernels",
-    "The installed {package} has no kernels that run on capability {capabilities}: they fail with "
-    "'no kernel image is available'.",
-    "Use a release of {package} that supports this GPU, or remove it from pyproject.toml.",
-    standalone="Use a release of {package} that supports this GPU, or build it from source.",
-)
-OPTIONAL_KERNELS = Cause(
-    "package-optional-kernels",
-    "The kernels in the installed {package} do not run on capability {capabilities}: functions that need them fail.",
-    "Do without these functions on this GPU, or use a release of {package} whose kernels support it.",
-    status=WARN,
-)
-ONLY_PTX = Cause(
-    "package-only-ptx",
-    "The installed {package} has only PTX for capability {capabilities}: the driver compiles each kernel at first use, "
-    "which takes time, and needs a driver at least as new as the package's CUDA.",
-    "Use a release of {package} with compiled kernels for this GPU.",
-    status=WARN,
-)
 # Packages that are of no use without their kernels; others need theirs only for some functions.
 NEED_KERNELS = {
-    "torch": TORCH_WITHOUT_KERNELS,
-    **dict.fromkeys(("bitsandbytes", "flash-attn", "torchvision"), WITHOUT_KERNELS),
+    "torch": "installed-torch-without-kernels",
+    **dict.fromkeys(("bitsandbytes", "flash-attn", "torchvision"), "package-without-kernels"),
 }
 CAUSES = (
-    BROKEN,
-    OLD_PTXAS,
-    CHOSEN_PTXAS,
-    UNKNOWN_TARGET,
-    NOT_COMPILED,
-    TORCH_WITHOUT_KERNELS,
-    WITHOUT_KERNELS,
-    OPTIONAL_KERNELS,
-    ONLY_PTX,
+    "triton-broken",
+    "ptxas-too-old",
+    "ptxas-variable",
+    "triton-without-target",
+    "triton-does-not-compile",
+    "installed-torch-without-kernels",
+    "package-without-kernels",
+    "package-optional-kernels",
+    "package-only-ptx",
 )
 
 
@@ -130,13 +69,10 @@ def prove(capabilities: list[str]) -> list[Finding]:
     """Findings about the installed Triton for each capability, and about each installed package with code for GPUs."""
     wanted = sorted(set(capabilities), key=version)
     if not wanted:
-        return [_named("triton", "Triton", skipped("No target has a GPU."))]
+        return [_named("triton", "Triton", skipped("target-without-gpu"))]
     folder = triton_folder()
     if folder is None:
-        finding = skipped(
-            "Triton is not installed in this Python.", remedy="`$(./launch --native build)/bin/gpukit plan --prove`"
-        )
-        return [_named("triton", "Triton", replace(finding, standalone="`pip install triton`"))]
+        return [_named("triton", "Triton", skipped("triton-not-installed"))]
     interrupted.clear()
     pool = ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1))
     try:
@@ -148,17 +84,16 @@ def prove(capabilities: list[str]) -> list[Finding]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-    limits = "That a kernel compiles, or that a library has code for a GPU, proves neither support nor speed."
-    findings.append(_named("on-gpu", "On the GPU itself", skipped(limits, remedy="On that GPU: `./launch verify`")))
+    findings.append(_named("on-gpu", "On the GPU itself", skipped("not-run-on-gpu")))
     return findings
 
 
 def _named(id: str, title: str, finding: Finding) -> Finding:
-    return map_texts(replace(finding, id=id, title=title), plain)
+    return replace(finding, id=id, title=title)
 
 
 def _not_checked(reason: str) -> Finding:
-    return replace(skipped(reason), completed=False)
+    return unknown("not-answered", reason=reason)
 
 
 def run(command: list[str], seconds: float, environment: Mapping[str, str] | None = None) -> tuple[int | None, str]:
@@ -210,7 +145,7 @@ def _triton(capabilities: list[str], pool: Executor) -> list[Finding]:
     if code is None:
         return [_named("triton", "Triton", _not_checked(f"Importing it took longer than {KERNEL_LIMIT} s."))]
     if code:
-        return [_named("triton", "Triton", BROKEN(_error(output)))]
+        return [_named("triton", "Triton", problem("triton-broken", _error(output)))]
     findings = [_named("triton", "Triton", passed(" ".join(re.findall(r"^triton \S+$", output, re.MULTILINE))))]
     with tempfile.TemporaryDirectory(prefix="gpukit-prove-") as folder:
         script = Path(folder, "kernels.py")  # gpukit itself may be in a wheel
@@ -249,12 +184,12 @@ def _compiled(capability: str, script: Path) -> Finding:
         seen = f"{kernel}: {_error(output)}"
         chosen = [name for name in PTXAS_VARIABLES if environment.pop(name, None) is not None]
         if chosen and run(command, until - time.monotonic(), environment)[0] == 0:
-            return CHOSEN_PTXAS(seen, capability=capability, variables=" ".join(chosen))
+            return problem("ptxas-variable", seen, capability=capability, variables=" ".join(chosen))
         if OLD_PTXAS_TEXT.search(output):
-            return OLD_PTXAS(seen, capability=capability)
+            return problem("ptxas-too-old", seen, capability=capability)
         if UNKNOWN_TARGET_TEXT.search(output):
-            return UNKNOWN_TARGET(seen, capability=capability)
-        return NOT_COMPILED(seen, capability=capability, kernel=kernel)
+            return problem("triton-without-target", seen, capability=capability)
+        return problem("triton-does-not-compile", seen, capability=capability, kernel=kernel)
     return passed(f"{' and '.join(kernels)} compiled for {' and '.join(dict.fromkeys(targets))}")
 
 
@@ -288,10 +223,10 @@ class Code:
 def _packages(capabilities: list[str], triton: Path) -> list[Finding]:
     found = libraries()
     if not found:
-        return [_named("packages", "Packages", skipped("No installed package has code for GPUs."))]
+        return [_named("packages", "Packages", skipped("no-package-for-gpus"))]
     tool = cuobjdump(triton)
     if tool is None:
-        return [_named("packages", "Packages", skipped("Triton's cuobjdump is not installed."))]
+        return [_named("packages", "Packages", skipped("no-cuobjdump"))]
     codes = {path: read(tool, path) for paths in found.values() for path in paths}
     return [
         _named(
@@ -408,10 +343,12 @@ def judged(package: str, codes: Mapping[str, Code], capabilities: list[str]) -> 
         return _not_checked(f"cuobjdump cannot read it. {unread[0]}")
     seen = ", ".join(f"{name}: {code}" for name, code in readable.items())
     if none:
-        cause = NEED_KERNELS.get(package, OPTIONAL_KERNELS)
-        return cause(seen, f"code for {', '.join(none)}", package=package, capabilities=", ".join(none))
+        id = NEED_KERNELS.get(package, "package-optional-kernels")
+        return problem(id, seen, f"code for {', '.join(none)}", package=package, capabilities=", ".join(none))
     if ptx:
-        return ONLY_PTX(seen, f"SASS for {', '.join(ptx)}", package=package, capabilities=", ".join(ptx))
+        return problem(
+            "package-only-ptx", seen, f"SASS for {', '.join(ptx)}", package=package, capabilities=", ".join(ptx)
+        )
     for name, code in codes.items():
         lacking = [each for each in capabilities if not runs(each, code.sass, code.ptx)]
         if lacking and not code.error:

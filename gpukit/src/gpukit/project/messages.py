@@ -61,3 +61,8 @@ def plain(text: str) -> str:
     text = " ".join(re.sub(r"\033\[[0-9;]*[A-Za-z]", "", text).split())
     text = "".join(character for character in text if character.isprintable())
     return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
+
+
+def as_called(text: str, project: bool) -> str:
+    """A text with our commands as they are called here: `./launch doctor` in a project, `gpukit doctor` outside one."""
+    return text if project else re.sub(r"\./launch\b", "gpukit", text)

@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.known import match_signs
-from gpukit.findings.finding import commands
 from gpukit.host.process import run
 from gpukit.project.location import find_root
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, as_called, say
 from gpukit.setup.machine import PACKAGES
 from gpukit.setup.steps import Context, Step, as_user, due
 
@@ -58,7 +57,7 @@ class Log:
             file.write(text)
 
     def say(self, text: str) -> None:
-        say(f"setup: {commands(text, project=find_root() is not None)}")
+        say(f"setup: {as_called(text, project=find_root() is not None)}")
         self.note(text)
 
     def run(self, line: str, quiet: bool = False) -> tuple[int, str]:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.doctor import engine as engines
-from gpukit.findings.finding import commands, count
+from gpukit.findings.causes import PROJECT, cause, worded
+from gpukit.findings.finding import count
 from gpukit.host import facts, stacks
 from gpukit.host.cards import data
 from gpukit.project.location import find_root
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, as_called, say
 from gpukit.project.stack import Stack, StackError, load
 from gpukit.setup import apply as running
 from gpukit.setup.machine import Machine
@@ -35,7 +36,7 @@ def main(root: Path, options: argparse.Namespace) -> int:
     if not options.apply or getattr(options, "dry_run", False):
         return show(context, steps)
     for sentence in other_problems(context):
-        say(f"setup: {commands(sentence, project=not context.stack.standalone)}")
+        say(f"setup: {as_called(sentence, project=not context.stack.standalone)}")
     if not steps:
         say(f"setup: {context.system.name} has everything that setup can install.")
         return 0
@@ -82,9 +83,10 @@ def _stack(root: Path, hardware: str) -> Stack:
 def _refuse_unsupported(probes: Any) -> None:
     """Refuse machines that setup does not support, with links to the vendors' pages."""
     if probes.system in ("macos", "windows"):
-        raise RefusalError(f"setup is for Linux and WSL 2. {engines.INSTALL[probes.system]}")
+        remedy = worded(cause("docker-not-installed").remedy, PROJECT, special=(probes.system,))
+        raise RefusalError(f"setup is for Linux and WSL 2. {remedy}")
     if engines.remote(probes.endpoint):
-        raise RefusalError(f"{engines.ENGINE_IS_REMOTE} Run setup there.")
+        raise RefusalError("The engine is on another machine. Run setup there.")
     if probes.root and probes.user != "root":
         raise RefusalError(f"Run setup as {probes.user}, without sudo: it uses sudo where a step needs it.")
     release = probes.release
@@ -98,7 +100,7 @@ def _refuse_unsupported(probes: Any) -> None:
 
 def show(context: Context, steps: list[Step]) -> int:
     """Print the commands to stdout, ready to paste, with explanations as comments; other messages go to stderr."""
-    here = partial(commands, project=not context.stack.standalone)
+    here = partial(as_called, project=not context.stack.standalone)
     lines = []
     for number, step in enumerate(steps, 1):
         lines += ["", f"# {number}. {step.title} ({step.id})", f"#    {step.why}"]

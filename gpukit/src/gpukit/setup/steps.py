@@ -9,6 +9,7 @@ from typing import Any
 from gpukit.doctor import driver as drivers
 from gpukit.doctor import engine as engines
 from gpukit.doctor import grant
+from gpukit.findings.causes import PROJECT, cause, worded
 from gpukit.findings.finding import FAIL, WARN, Finding
 from gpukit.host import uv
 from gpukit.host.cards import cards
@@ -26,6 +27,7 @@ from gpukit.setup.systems import (
 )
 
 CACHE, SHARE = "~/.cache/gpu-template", "~/.local/share/gpu-template"
+CDI_UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
 INSTALL = "sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-remove"
 FINGERPRINTS = 'awk -F: \'$1 == "pub" {key = 1} $1 == "fpr" && key {print $10; key = 0}\''
 EARLYOOM = "/etc/default/earlyoom"
@@ -34,16 +36,16 @@ EARLYOOM_ARGUMENTS = "EARLYOOM_ARGS=\"-r 3600 -m 5 -s 100 --prefer '^(python|pt_
 DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
 # Causes that installing a driver resolves.
 DRIVER_CAUSES = (
-    drivers.NOT_INSTALLED,
-    drivers.NOUVEAU,
-    drivers.NO_TOOLS,
-    drivers.NOT_FOUND,
-    drivers.NOT_LISTED,
-    drivers.HALF_INSTALLED,
-    drivers.NO_CAPABILITY_QUERY,
-    drivers.TOO_OLD,
+    "driver-not-installed",
+    "nouveau-holds-card",
+    "driver-tools-not-installed",
+    "driver-not-found",
+    "card-not-served-by-driver",
+    "driver-half-installed",
+    "driver-without-capability-query",
+    "driver-too-old",
 )
-DOCKER_CAUSES = (engines.NOT_INSTALLED, engines.WSL_INTEGRATION, engines.CLIENT_BROKEN)
+DOCKER_CAUSES = ("docker-not-installed", "wsl-integration", "docker-client-broken")
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Context:
     @property
     def installs_docker(self) -> bool:
         """Whether Docker still has to be installed."""
-        return any(cause.found(self.client) for cause in DOCKER_CAUSES)
+        return self.client.cause_id in DOCKER_CAUSES
 
     @property
     def preinstalled(self) -> tuple[str, str]:
@@ -87,7 +89,7 @@ class Context:
         """Whether a step for the GPU applies: there is a GPU, or the step was selected by name."""
         if not self.stack.gpu or self.preinstalled[0]:
             return False
-        return step in self.wanted or not any(cause.found(self.driver) for cause in (drivers.NO_CARD, drivers.MAC))
+        return step in self.wanted or self.driver.cause_id not in ("no-gpu-here", "mac-without-gpu")
 
     @property
     def desktop(self) -> bool:
@@ -193,7 +195,7 @@ def _driver_needed(context: Context) -> bool:
         or not context.hardware
     ):
         return False
-    return any(cause.found(context.driver) for cause in DRIVER_CAUSES) and not _restart_loads_it(context)
+    return context.driver.cause_id in DRIVER_CAUSES and not _restart_loads_it(context)
 
 
 def _restart_loads_it(context: Context) -> bool:
@@ -228,7 +230,7 @@ def _driver_blocks(context: Context) -> str:
 def _driver_notes(context: Context) -> list[str]:
     notes = ["Restart the machine to load it, then run `./launch setup` again."]
     if context.probes.secure_boot:
-        notes.append(f"Secure Boot is on: {drivers.SECURE_BOOT.remedy}.")
+        notes.append(f"Secure Boot is on: {worded(cause('module-unsigned').remedy, PROJECT)}")
     return notes
 
 
@@ -261,7 +263,7 @@ def _docker_notes(context: Context) -> list[str]:
 
 def _engine_needed(context: Context) -> bool:
     there = {"docker-ce", "docker.io"} & context.probes.packages
-    return bool(there) and not context.installs_docker and engines.NOT_RUNNING.found(context.engine)
+    return bool(there) and not context.installs_docker and (context.engine.cause_id == "docker-down")
 
 
 def _toolkit_needed(context: Context) -> bool:
@@ -294,7 +296,7 @@ def _cdi_commands(context: Context) -> list[str]:
     here = context.probes.toolkit.version
     refreshes = not here or version(here) >= version(grant.REFRESH_SINCE)
     if context.probes.systemd and context.probes.system == "linux" and refreshes:
-        return [f"sudo systemctl enable --now {unit}" for unit in grant.UNITS.split()] + [
+        return [f"sudo systemctl enable --now {unit}" for unit in CDI_UNITS.split()] + [
             "sudo systemctl restart nvidia-cdi-refresh.service",
             context.restart(),
         ]
@@ -464,25 +466,26 @@ def due(step: Step, context: Context) -> bool:
 def other_problems(context: Context) -> list[str]:
     """Problems that no step resolves: other findings of doctor, a restart, or a login."""
     found = []
-    cured = (*DRIVER_CAUSES, *DOCKER_CAUSES, engines.NOT_RUNNING, engines.PERMISSION_DENIED)
+    cured = (*DRIVER_CAUSES, *DOCKER_CAUSES, "docker-down", "docker-denied")
     for finding in (context.client, context.driver, *([] if context.installs_docker else [context.engine])):
-        if finding.status in (FAIL, WARN) and not any(cause.found(finding) for cause in cured):
+        wrong = finding.status in (FAIL, WARN) or not finding.completed
+        if wrong and finding.cause_id not in cured:
             found.append(_sentence(finding))
     name, page = context.preinstalled
     if name:
         found.append(
             f"{name} includes the driver, Docker, and the toolkit, and its own updates keep them current: {page}"
         )
-    if any(cause.found(context.driver) for cause in DRIVER_CAUSES) and not _driver_needed(context):
+    if context.driver.cause_id in DRIVER_CAUSES and not _driver_needed(context):
         if _restart_loads_it(context):
             found.append(f"The driver {context.probes.next_driver} is installed but not loaded yet: run `sudo reboot`.")
         elif context.probes.system == "wsl":
             found.append(f"{context.driver.cause} Install NVIDIA's current driver in Windows, and none in this WSL.")
         else:
             found.append(f"{_sentence(context.driver)} {DRIVER}/ says how here.")
-    if engines.PERMISSION_DENIED.found(context.engine) and context.probes.in_group:
+    if (context.engine.cause_id == "docker-denied") and context.probes.in_group:
         found.append("You are in the group docker from your next login on: log out and in again.")
-    if engines.NOT_RUNNING.found(context.engine) and not _engine_needed(context) and not context.installs_docker:
+    if (context.engine.cause_id == "docker-down") and not _engine_needed(context) and not context.installs_docker:
         found.append(_sentence(context.engine))
     return found
 

@@ -6,13 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.cards import reference_tflops
 from gpukit.project.stack import Stack
-from gpukit.verify.compute import ECC_STATE, FAILS
 from gpukit.verify.device import skipped_without_gpu
-from gpukit.verify.health import NO_SMI
-from gpukit.verify.remedies import DOCTOR
 from gpukit.verify.torch_errors import COMMON, diagnose
 
 # A lane of PCI Express, in GB/s and one direction, after the encoding of the line (PCI-SIG).
@@ -28,56 +25,14 @@ MIN_EVENNESS = 0.75
 # What reduces clocks under load. A power cap is normal at the limit.
 SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
 SLOW_POWER = ("hw_power_brake_slowdown", "hw_slowdown")
-MEMORY_WRONG = Cause("gpu-memory-wrong", "The GPU's memory returns other values than were written.", ECC_STATE)
-LIMIT_INEFFECTIVE = Cause(
-    "memory-limit-ineffective",
-    "An allocation larger than the GPU's memory succeeded: the limit of torch or of the driver has no effect.",
-    DOCTOR,
-)
-NOT_RELEASED = Cause(
-    "memory-not-released", "After an out-of-memory error, the GPU stops working or the memory is not released.", DOCTOR
-)
-NOT_PINNED = Cause(
-    "os-refused-cuda",
-    "Host memory cannot be pinned, which fast copies to the GPU need.",
-    DOCTOR,
-    error_texts=("CUDA error: OS call failed", "cudaHostAlloc", "pin_memory"),
-)
-SLOW_LINK = Cause(
-    "slow-copies",
-    "Copies reach less than a third of the negotiated link's bandwidth: another load uses it, or the host is slow.",
-    "Run this check again with nothing else running; then on the host: `nvidia-smi -q -d PERFORMANCE`",
-    status=WARN,
-)
-SLOW = Cause(
-    "slow-gpu",
-    "The GPU reaches less than half of the speed in its data sheet, although nothing reduces its clocks.",
-    "On the host: `nvidia-smi -q -d PERFORMANCE,POWER,CLOCK` during this check",
-    status=WARN,
-)
-UNEVEN = Cause(
-    "uneven-gpus",
-    "GPUs of the same model differ in speed by more than 25 %, and the slowest one limits all of them.",
-    "On the host: `nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE` for the slow one, during this check",
-    status=WARN,
-)
-HOT = Cause(
-    "gpu-heat", "The GPU reduces its clocks because it is too hot.", "Check its fans and the airflow.", status=WARN
-)
-POWER_BRAKE = Cause(
-    "gpu-power-brake",
-    "The GPU's clocks are reduced because it gets too little power.",
-    "Check its power cables and the power supply.",
-    status=WARN,
-)
 Judge = Callable[[dict[str, Any]], "Finding | None"]
 
 
-def _first_finding(outcomes: Any, judge: Judge, causes: tuple[Cause, ...] = ()) -> Finding | None:
+def _first_finding(outcomes: Any, judge: Judge, causes: tuple[str, ...] = ()) -> Finding | None:
     """The first problem on any GPU."""
     for outcome in outcomes:
         if outcome.error:
-            return diagnose(outcome.error, (*causes, *COMMON), FAILS, f"on {outcome.device}", "")
+            return diagnose(outcome.error, (*causes, *COMMON), "gpu-computing-fails", f"on {outcome.device}", "")
         if finding := judge(outcome.answer):
             return finding
     return None
@@ -90,7 +45,7 @@ def _figures(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
     return "; ".join(f"{index}: {text(outcome.answer)}" for index, outcome in enumerate(outcomes))
 
 
-@check("memory", "GPU memory", needs=("tensor",), causes=(MEMORY_WRONG, *COMMON, FAILS))
+@check("memory", "GPU memory", needs=("tensor",), causes=("gpu-memory-wrong", *COMMON, "gpu-computing-fails"))
 def memory(probes: Any, stack: Stack) -> Finding:
     """A pattern is written and read back: 1 GiB or 10 % of the free memory, whichever is less. With --stress: 80 % of
     the free memory (50 % if CPU and GPU share it), unless a display or another process uses the GPU."""
@@ -99,7 +54,11 @@ def memory(probes: Any, stack: Stack) -> Finding:
 
     def judge(answer: dict[str, Any]) -> Finding | None:
         if answer["wrong"]:
-            return MEMORY_WRONG(f"{answer['device']}: blocks {answer['wrong']} of 64 MiB differ", "the values written")
+            return problem(
+                "gpu-memory-wrong",
+                f"{answer['device']}: blocks {answer['wrong']} of 64 MiB differ",
+                "the values written",
+            )
         return None
 
     if found := _first_finding(probes.memory_patterns, judge):
@@ -115,7 +74,12 @@ def memory(probes: Any, stack: Stack) -> Finding:
     return passed(f"correct: {figures}{note}")
 
 
-@check("oom", "Out of memory", needs=("memory",), causes=(LIMIT_INEFFECTIVE, NOT_RELEASED, *COMMON, FAILS))
+@check(
+    "oom",
+    "Out of memory",
+    needs=("memory",),
+    causes=("memory-limit-ineffective", "memory-not-released", *COMMON, "gpu-computing-fails"),
+)
 def oom(probes: Any, stack: Stack) -> Finding:
     """Allocating more than the GPU has raises an error that a program can catch, and all memory is released."""
     if missing := skipped_without_gpu(probes, stack):
@@ -123,15 +87,21 @@ def oom(probes: Any, stack: Stack) -> Finding:
 
     def judge(answer: dict[str, Any]) -> Finding | None:
         if not answer["caught"]:
-            return LIMIT_INEFFECTIVE("no error", "an error")
+            return problem("memory-limit-ineffective", "no error", "an error")
         if not answer["works"] or answer["kept"] > 0:
-            return NOT_RELEASED(f"{answer['kept'] >> 20} MiB not released", "all memory released")
+            return problem("memory-not-released", f"{answer['kept'] >> 20} MiB not released", "all memory released")
         return None
 
     return _first_finding((probes.out_of_memory,), judge) or passed("caught, memory released")
 
 
-@check("transfer", "Host-GPU copies", needs=("tensor",), causes=(NOT_PINNED, SLOW_LINK, *COMMON, FAILS), level="full")
+@check(
+    "transfer",
+    "Host-GPU copies",
+    needs=("tensor",),
+    causes=("os-refused-cuda", "slow-copies", *COMMON, "gpu-computing-fails"),
+    level="full",
+)
 def transfer(probes: Any, stack: Stack) -> Finding:
     """Speed of copies from and to pinned memory, against the bandwidth of the PCIe link during the copies."""
     if missing := skipped_without_gpu(probes, stack):
@@ -148,16 +118,18 @@ def transfer(probes: Any, stack: Stack) -> Finding:
 
     def judge(answer: dict[str, Any]) -> Finding | None:
         if not answer["pinned"]:
-            return NOT_PINNED("not pinned", "pinned memory")
+            return problem("os-refused-cuda", "not pinned", "pinned memory")
         carries = link(answer)
         if carries and min(answer["to"], answer["from"]) < MIN_LINK_SHARE * carries:
             card = answer["card"]
-            return SLOW_LINK(
-                f"{answer['device']}: {text(answer)}", f"{MIN_LINK_SHARE:.0%} of PCIe {card['gen']} x{card['width']}"
+            return problem(
+                "slow-copies",
+                f"{answer['device']}: {text(answer)}",
+                f"{MIN_LINK_SHARE:.0%} of PCIe {card['gen']} x{card['width']}",
             )
         return None
 
-    return _first_finding(probes.transfers, judge, (NOT_PINNED,)) or passed(_figures(probes.transfers, text))
+    return _first_finding(probes.transfers, judge, ("os-refused-cuda",)) or passed(_figures(probes.transfers, text))
 
 
 def _not_judged(answer: dict[str, Any]) -> str:
@@ -170,7 +142,13 @@ def _not_judged(answer: dict[str, Any]) -> str:
     return "reduced clocks" if card.get("slowed") else ""
 
 
-@check("gemm", "Matrix speed", needs=("matmul",), causes=(SLOW, UNEVEN, *COMMON, FAILS), level="full")
+@check(
+    "gemm",
+    "Matrix speed",
+    needs=("matmul",),
+    causes=("slow-gpu", "uneven-gpus", *COMMON, "gpu-computing-fails"),
+    level="full",
+)
 def gemm(probes: Any, stack: Stack) -> Finding:
     """Two seconds of large matrix products in half precision, against the data sheet of known GPUs. The speed of other
     GPUs is only shown, and none is judged if another process or a limit slows it down."""
@@ -186,7 +164,9 @@ def gemm(probes: Any, stack: Stack) -> Finding:
             return None
         speeds.setdefault(name, []).append(answer["tflops"])
         if expected and answer["tflops"] < MIN_SPEED_SHARE * expected:
-            return SLOW(f"{name}: {answer['tflops']:.0f} TFLOPS", f"at least {MIN_SPEED_SHARE:.0%} of {expected:g}")
+            return problem(
+                "slow-gpu", f"{name}: {answer['tflops']:.0f} TFLOPS", f"at least {MIN_SPEED_SHARE:.0%} of {expected:g}"
+            )
         return None
 
     def text(answer: dict[str, Any]) -> str:
@@ -198,21 +178,21 @@ def gemm(probes: Any, stack: Stack) -> Finding:
         return found
     seen = _figures(probes.gemms, text)
     if any(min(each) < MIN_EVENNESS * max(each) for each in speeds.values()):
-        return UNEVEN(seen, f"within {1 - MIN_EVENNESS:.0%} of each other")
+        return problem("uneven-gpus", seen, f"within {1 - MIN_EVENNESS:.0%} of each other")
     return passed(seen)
 
 
-@check("clocks", "Clocks under load", needs=("gemm",), causes=(HOT, POWER_BRAKE), level="full")
+@check("clocks", "Clocks under load", needs=("gemm",), causes=("gpu-heat", "gpu-power-brake"), level="full")
 def clocks(probes: Any, stack: Stack) -> Finding:
     """What reduces the clocks while the GPU computes. Its power limit is normal."""
     if missing := skipped_without_gpu(probes, stack):
         return missing
     cards = [outcome.answer.get("card") for outcome in probes.gemms]
     if not any(cards):
-        return skipped(f"{NO_SMI}.")
+        return skipped("nvidia-smi-unusable")
     for card in filter(None, cards):
-        for reasons, cause in ((SLOW_HEAT, HOT), (SLOW_POWER, POWER_BRAKE)):
+        for reasons, id in ((SLOW_HEAT, "gpu-heat"), (SLOW_POWER, "gpu-power-brake")):
             if active := [reason for reason in reasons if reason in card["slowed"]]:
-                return cause(", ".join(active), "none")
+                return problem(id, ", ".join(active), "none")
     limited = any("sw_power_cap" in card["slowed"] for card in filter(None, cards))
     return passed("at the power limit, which is normal under load" if limited else "not reduced")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.findings.checks import Check, command
-from gpukit.findings.finding import Cause, Finding, passed
+from gpukit.findings.finding import Finding, passed, problem
 from gpukit.host import facts, stacks
 from gpukit.host.cards import data
 from gpukit.project.stack import Stack, minor, version
 from gpukit.verify import build, requirements
 from gpukit.verify.container import Container
-from gpukit.verify.device import NO_GPU_REQUESTED
-from gpukit.verify.native import RECREATE, WORDING
 from gpukit.verify.rich_table import rich_table
 from gpukit.verify.torch_process import PACKAGES
 
@@ -49,25 +46,6 @@ LEFT_OUT = (
     "room",
 )
 LEFT_OUT += ("limits", "clock", "credentials", "jupyter", "tracking", "imports", "train")
-TOO_NEW = Cause(
-    "driver-too-old",
-    "This PyTorch is built for CUDA {cuda}, which needs driver {floor} or newer.",
-    "Install NVIDIA driver {floor} or newer, then reboot.",
-)
-INSTALL = "Install a PyTorch for this machine: `{install}`"
-# Remedies that differ from those in a project's native environment, by the ids of the causes.
-REMEDIES = {
-    INSTALL: f"""{" ".join(id for id, wording in WORDING.items() if wording.get("remedy") == RECREATE)}
-        torch-packages-mixed no-kernel only-ptx ptxas-too-old compiled-results-wrong""",
-    "Install a version that fits: `pip install '{wanted}'`": "packages-conflict",
-    "Uninstall {package}, or install a version of it that fits": "packages-conflict-beside",
-    "Install it again: `pip install --force-reinstall {package}`": "package-damaged",
-    "Free space: `df -h /tmp /dev/shm`": "checkpoint-fails disk-full",
-}
-STANDALONE_WORDING = {
-    **WORDING,
-    **{id: {"remedy": remedy} for remedy, named in REMEDIES.items() for id in named.split()},
-}
 RUN = (
     "import sys; sys.path[0] = sys.argv.pop(1); import gpukit; del sys.path[0]; "
     "from gpukit.verify.standalone import main; sys.exit(main(sys.argv[1:]))"
@@ -133,18 +111,10 @@ def _has_torch(python: str) -> bool:
 
 
 def adapted(each: Check) -> Check:
-    causes = (
-        replace(cause, standalone=STANDALONE_WORDING.get(cause.id, {}).get("remedy", cause.standalone))
-        for cause in each.causes
-    )
-    each = replace(each, causes=tuple(causes))
     if each.id == "torch":
-        return replace(each, judge=_torch, causes=(TOO_NEW,))
+        return replace(each, judge=_torch, causes=("driver-too-old",))
     judge = _cuda if each.id == "cuda" else each.judge
-    return replace(
-        each,
-        judge=lambda probes, stack: _reworded(judge(probes, _installed(probes, stack)), stack.native["install"]),
-    )
+    return replace(each, judge=lambda probes, stack: judge(probes, _installed(probes, stack)))
 
 
 def _installed(probes: Any, stack: Stack) -> Stack:
@@ -158,8 +128,9 @@ def _torch(probes: Any, stack: Stack) -> Finding:
     """Whether the driver is new enough for this build."""
     floor, driver = _floor(probes.torch.cuda or ""), probes.smi.driver
     if floor and driver and version(driver) < version(floor):
-        expected = f"driver {floor} or newer"
-        return TOO_NEW(f"{probes.torch.version}, driver {driver}", expected, cuda=minor(probes.torch.cuda), floor=floor)
+        reason = f"this PyTorch, which is built for CUDA {minor(probes.torch.cuda)}"
+        seen = f"{probes.torch.version}, driver {driver}"
+        return problem("driver-too-old", seen, f"driver {floor} or newer", reason=reason, floor=floor)
     return passed(probes.torch.version)
 
 
@@ -175,12 +146,3 @@ def _cuda(probes: Any, stack: Stack) -> Finding:
     if not stack.gpu:
         return passed(probes.torch.cuda or "none")
     return build.cuda.judge(probes, stack)
-
-
-def _reworded(finding: Finding, install: str) -> Finding:
-    if finding.cause == NO_GPU_REQUESTED:
-        return replace(finding, cause="There is no GPU.")
-    names = {**finding.names, "install": install}
-    sentences = STANDALONE_WORDING.get(finding.cause_id, {})
-    known = {name: text for name, text in sentences.items() if set(re.findall(r"{(\w+)}", text)) <= {*names}}
-    return replace(finding, **{name: text.format(**names) for name, text in known.items()})

@@ -8,21 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Cause, Finding, passed, skipped
+from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.project.stack import Stack
-from gpukit.verify.remedies import REBUILD
 from gpukit.verify.torch_errors import summary
 
 MODULES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "mlflow": "MLflow"}
-BROKEN = Cause(
-    "tracker-fails",
-    "{tracker} cannot log; training continues without it, and metrics are only in metrics.jsonl.",
-    REBUILD,
-    status=WARN,
-)
-WRITES_NOTHING = Cause(
-    "tracker-writes-nothing", "{tracker} wrote no files and reported no error.", REBUILD, status=WARN
-)
 
 
 def dry_run(module: str) -> dict[str, Any]:
@@ -59,15 +49,17 @@ def _mlflow(folder: str) -> None:
         mlflow.log_metric("loss", 1.0)
 
 
-@check("tracking", "Trackers", needs=("import", "room"), causes=(BROKEN, WRITES_NOTHING), level="full")
+@check(
+    "tracking", "Trackers", needs=("import", "room"), causes=("tracker-fails", "tracker-writes-nothing"), level="full"
+)
 def tracking(probes: Any, stack: Stack) -> Finding:
     """Each installed tracker logs one metric, offline, to a temporary folder."""
     if not probes.trackers:
-        return skipped("No tracker is installed.")
+        return skipped("no-tracker")
     for outcome in probes.trackers:
         tracker = MODULES[outcome.device]
         if outcome.error:
-            return BROKEN(f"{tracker}: {summary(outcome.error)}", "a logged metric", tracker=tracker)
+            return problem("tracker-fails", f"{tracker}: {summary(outcome.error)}", "a logged metric", tracker=tracker)
         if not outcome.answer["files"]:
-            return WRITES_NOTHING(f"{tracker}: no file", "a logged metric", tracker=tracker)
+            return problem("tracker-writes-nothing", f"{tracker}: no file", "a logged metric", tracker=tracker)
     return passed(f"{', '.join(MODULES[outcome.device] for outcome in probes.trackers)}: logged offline")
