@@ -450,7 +450,8 @@ def test_the_command_reports_that_sentence_on_its_own_line(plain_template: Path,
     """First, and as it is, in a new and in an existing project. Copier adds one line, in which nothing is repeated."""
     for project in (tmp_path / "new", tmp_path / "existing"):
         if project.name == "existing":
-            run_copy(str(plain_template), project, defaults=True, quiet=True, skip_tasks=True)
+            with quick():
+                run_copy(str(plain_template), project, defaults=True, quiet=True, skip_tasks=True)
         given = ("--trust", "--defaults", "--overwrite", "-d", WRONG, str(plain_template), str(project))
         sentence, copiers = copier("copy", *given).stderr.splitlines()
         assert sentence.startswith(SENTENCE)
@@ -462,7 +463,8 @@ def test_the_command_reports_that_sentence_on_its_own_line(plain_template: Path,
 def test_without_messages_the_command_reports_it_once(copier_template: Path, tmp_path: Path) -> None:
     """Copier hides the template's messages with --quiet and in an update."""
     project = tmp_path / "project"
-    run_copy(str(copier_template), project, defaults=True, quiet=True, skip_tasks=True, unsafe=True, vcs_ref=HERE)
+    with quick():
+        run_copy(str(copier_template), project, defaults=True, quiet=True, skip_tasks=True, unsafe=True, vcs_ref=HERE)
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "made"]):
         git(*command, cwd=project)
     given = ("--trust", "--defaults", "--quiet", "-d", WRONG)

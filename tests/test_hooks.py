@@ -26,7 +26,7 @@ import pytest
 from copier import run_copy, run_recopy, run_update
 from copier.errors import TaskError
 
-from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, git
+from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, git, quick
 
 HOOKS = ROOT / "hooks"
 sys.path.insert(0, str(HOOKS))
@@ -392,7 +392,8 @@ def releases(copier_template: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def copy(releases: Path, project: Path, version: str = "v1.0.0", **options: object) -> None:
-    run_copy(str(releases), project, vcs_ref=version, defaults=True, quiet=True, unsafe=True, **options)
+    with quick():
+        run_copy(str(releases), project, vcs_ref=version, defaults=True, quiet=True, unsafe=True, **options)
 
 
 @pytest.fixture
@@ -407,7 +408,7 @@ def copied(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.fixture
-def messages(capfd: pytest.CaptureFixture[str], copier: object) -> Callable[[], list[str]]:
+def messages(capfd: pytest.CaptureFixture[str], copier: object) -> Iterator[Callable[[], list[str]]]:
     """What the hooks have printed since the last call. They run as processes with the environment set by `copier`."""
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
 
@@ -415,7 +416,8 @@ def messages(capfd: pytest.CaptureFixture[str], copier: object) -> Callable[[], 
         out, err = capfd.readouterr()
         return [line for line in (out + err).splitlines() if line.startswith(("validate:", "smoke:", "hooks:"))]
 
-    return lines
+    with quick():
+        yield lines
 
 
 def test_copy_runs_them_once(releases: Path, tmp_path: Path, messages: Callable[[], list[str]]) -> None:
@@ -890,7 +892,7 @@ def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch
         "BASE_IMAGE": image_at(host),
         "PYTHONPATH": f"{HOOKS}:{ROOT / 'gpukit/src'}",
     }
-    code = f"from gpukit.validate import main as runner; runner.run = lambda project, wheel: 0; {slow}"
+    code = f"from gpukit.validate import main as runner; runner.run = lambda *given, **more: 0; {slow}"
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=plain, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
