@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from gpukit.verify import cases, exercises, stress
-from gpukit.verify.library import TOLERANCE
+from gpukit.verify import exercises
+from gpukit.verify.compute import TOLERANCE
 
 
 def test_repeated_step_after_out_of_memory(device: str, measured: dict[str, Any]) -> None:
     """A step that runs out of memory is repeated in parts, and gives the same parameters as the whole batch."""
-    measured.update(cases.replay(device))
-    assert measured["retries"] >= 1 and measured["microbatch"] < cases.SAMPLES
+    measured.update(exercises.replay(device))
+    assert measured["retries"] >= 1 and measured["microbatch"] < exercises.SAMPLES
     assert measured["difference"] <= TOLERANCE
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loading_with_pinned_memory(device: str, workers: int, measured: dict[str, Any]) -> None:
-    measured.update(cases.pinned(device, workers))
+    measured.update(exercises.pinned(device, workers))
     assert measured["pinned"] and measured["equal"]
 
 
 def test_fp16_with_a_scaled_loss(device: str, measured: dict[str, Any]) -> None:
     """The loss decreases. A step whose gradients overflow only changes the scale, and a resumed run keeps the scale."""
-    measured.update(cases.scaler(device))
+    measured.update(exercises.scaler(device))
     assert math.isfinite(measured["last"]) and measured["last"] < measured["first"]
     before, after, resumed = measured["scales"]
     assert measured["kept"] and after == resumed == before / 2
@@ -65,7 +65,7 @@ def test_resuming_gives_the_same_losses(device: str, tmp_path: Any, measured: di
 
 def test_memory_and_out_of_memory(device: str, measured: dict[str, Any]) -> None:
     """Memory returns what was written. An allocation that is too large raises an exception, and the GPU still works."""
-    measured.update(memory=stress.pattern(device, False), end=stress.out_of_memory(device))
+    measured.update(memory=exercises.pattern(device, False), end=exercises.out_of_memory(device))
     assert measured["memory"]["wrong"] == []
     end = measured["end"]
     assert end["caught"] and end["works"] and end["kept"] <= 0

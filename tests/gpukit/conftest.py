@@ -106,10 +106,10 @@ def cpu_only() -> dict[str, Any]:
 @pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, except for these values."""
-    from gpukit.verify.probes.imported import Imported
-    from gpukit.verify.probes.seen import (
+    from gpukit.verify.probes import (
         Device,
         Devices,
+        Imported,
         Kernel,
         Outcome,
         Place,

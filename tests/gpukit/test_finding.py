@@ -76,7 +76,7 @@ def test_tool_output_becomes_one_harmless_line():
 
 def test_rich_table_has_the_same_content(capsys):
     pytest.importorskip("rich")
-    from gpukit.verify.rich_table import rich_table
+    from gpukit.verify.main import rich_table
 
     assert rich_table([*MIXED, finding(WARN, "e", seen="[bold]markup[/bold]", cause="x", remedy="y", link="page#e")])
     output = capsys.readouterr().out

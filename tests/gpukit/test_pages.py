@@ -2,7 +2,6 @@
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 
 import jsonschema
@@ -13,10 +12,8 @@ from gpukit.doctor import main as doctor
 from gpukit.findings.checks import explain, page
 from gpukit.findings.finding import PASS, SKIP, WARN, Finding
 from gpukit.verify import main as verify
-from gpukit.verify import record as recording
-from gpukit.verify.record import document
+from gpukit.verify.main import document, record
 
-record = partial(recording.record, verify.CHECKS)
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "gpukit/src/gpukit/verify/record.schema.json").read_text(encoding="utf-8"))
 CHECKS = [*(("doctor", each) for each in doctor.CHECKS), *(("verify", each) for each in verify.CHECKS)]
@@ -91,7 +88,7 @@ def test_runs_without_a_gpu_are_not_recorded(container, make_stack, tmp_path, fi
 
 
 def test_without_a_card_nothing_is_recorded_even_if_it_computed(container, make_stack, tmp_path):
-    from gpukit.verify.probes.seen import Devices
+    from gpukit.verify.probes import Devices
 
     probes = container(devices=Devices())
     assert record(FINDINGS, probes, make_stack(), tmp_path / "it.json").startswith("Not recorded")

@@ -11,18 +11,14 @@ import pytest
 from gpukit.findings.checks import run, select
 from gpukit.findings.finding import to_json
 from gpukit.image.guard import Change
-from gpukit.verify import (
-    health,
-    native,
-)
+from gpukit.verify import gpu
 from gpukit.verify import main as verify
-from gpukit.verify.build import local_part
 from gpukit.verify.hardware import LANE_GB_S
-from gpukit.verify.multiprocess import gigabytes
-from gpukit.verify.probes.imported import Imported
-from gpukit.verify.probes.seen import (
+from gpukit.verify.machine import gigabytes
+from gpukit.verify.probes import (
     Device,
     Devices,
+    Imported,
     Kernel,
     Outcome,
     Place,
@@ -33,9 +29,9 @@ from gpukit.verify.probes.seen import (
     User,
     Versions,
 )
-from gpukit.verify.requirements import Conflict, Requirements, Unmet
+from gpukit.verify.requirements import Conflict, Import, Requirements, Unmet
 from gpukit.verify.smi import Card, Smi, parse
-from gpukit.verify.sources import Import
+from gpukit.verify.software import local_part
 from gpukit.verify.torch_process import TorchError
 from tests.gpukit.test_smi import RECORDED
 
@@ -193,7 +189,7 @@ def test_torch_from_the_package_index_without_a_gpu(container, make_stack, cpu_o
 
 def test_remedies_without_a_container(container, make_stack):
     """The environment of --native is not an image, and launch itself updates it."""
-    findings = run(native.adapted(verify.CHECKS), container(gpukit=Versions("1", "2")), make_stack())
+    findings = run([verify.native(each) for each in verify.CHECKS], container(gpukit=Versions("1", "2")), make_stack())
     gpukit = next(finding for finding in findings if finding.id == "gpukit")
     assert (gpukit.status, gpukit.cause_id) == ("FAIL", "image-older-than-wheel")
     assert "`./launch --native build`" in gpukit.remedy
@@ -703,7 +699,7 @@ FAULTS.update(
         "no spare row": (card(uncorrected=1, failure=True), "health", "gpu-memory-no-spare-rows"),
         "a pending row": (card(uncorrected=0, pending=True), "health", "gpu-memory-rows-pending"),
         "recovery": (card(recovery="Reset"), "health", "driver-requests-recovery", "Reset"),
-        "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", "gpu-reported", health.XIDS[79]),
+        "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", "gpu-reported", gpu.XIDS[79]),
     }
 )
 

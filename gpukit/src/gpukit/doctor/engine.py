@@ -62,6 +62,7 @@ def cdi(info: dict[str, Any]) -> bool:
         "docker-is-podman",
         "docker-client-broken",
     ),
+    container=True,
 )
 def client(probes: Any, stack: Stack) -> Finding:
     """Everything that starts the container calls `docker`."""
@@ -97,6 +98,7 @@ def client(probes: Any, stack: Stack) -> Finding:
         "docker-builder-too-old",
         "docker-unknown-error",
     ),
+    container=True,
 )
 def engine(probes: Any, stack: Stack) -> Finding:
     """It must respond to this user, and must be Docker with its root daemon."""

@@ -38,7 +38,7 @@ CDI_RULES = {"cdi-no-vendor", "cdi-unresolved"}
 DRIVER_RULES = {"driver-unseen", "cdi-stale", "cdi-broken"}
 
 
-@check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
+@check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES, container=True)
 def gpu(probes: Any, stack: Stack) -> Finding:
     """Tested by requesting the GPU: `docker info` does not show whether Docker provides GPUs through CDI."""
     if not stack.gpu:

@@ -34,6 +34,7 @@ BEFORE_DRIVER_RULES = {
     level="full",
     causes=("container-lost-gpu", "container-has-old-driver", "gpu-fails-in-container"),
     project=True,
+    container=True,
 )
 def running(probes: Any, stack: Stack) -> Finding:
     """A running container of this project must still have its GPU."""
@@ -56,7 +57,7 @@ def running(probes: Any, stack: Stack) -> Finding:
     return passed(f"has its GPU{'s' if found > 1 else ''}")
 
 
-@check("reload", "GPU survives a reload", needs=("engine", "driver"), causes=("reload-takes-gpu",))
+@check("reload", "GPU survives a reload", needs=("engine", "driver"), causes=("reload-takes-gpu",), container=True)
 def reload(probes: Any, stack: Stack) -> Finding:
     """If systemd manages cgroups, a container keeps its GPU after `systemctl daemon-reload` only if systemd knows the
     device nodes.
@@ -78,7 +79,14 @@ def reload(probes: Any, stack: Stack) -> Finding:
     return problem("reload-takes-gpu", f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")
 
 
-@check("restart", "Start after a reboot", needs=("engine", "driver"), causes=("container-before-driver",), project=True)
+@check(
+    "restart",
+    "Start after a reboot",
+    needs=("engine", "driver"),
+    causes=("container-before-driver",),
+    project=True,
+    container=True,
+)
 def restart(probes: Any, stack: Stack) -> Finding:
     """A container that Docker starts at boot must start after the driver."""
     if not stack.gpu:

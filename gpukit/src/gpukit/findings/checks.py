@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE, cause, shown
@@ -43,7 +44,8 @@ class Check:
     """`judge` gets the probes (an object whose attributes are evaluated on first access) and the stack.
 
     `causes`: the ids of what it can report, in the order in which it checks. `level`: --quick skips "full".
-    `project`: it checks a project, and is skipped outside one. `native`: it runs in a native environment.
+    `project`: it checks a project, and is left out outside one. `container`: it is about a container, and is skipped
+    natively. `native`: it runs in a native environment.
     """
 
     id: str
@@ -54,6 +56,7 @@ class Check:
     level: str = "quick"
     about: str = ""
     project: bool = False
+    container: bool = False
     native: bool = False
 
     def __call__(self, probes: Any, stack: Stack) -> Finding:
@@ -86,14 +89,21 @@ def check(
     level: str = "quick",
     about: str = "",
     project: bool = False,
+    container: bool = False,
 ) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
     """Turn a function into a check. `about` is its description in `explain` and the docs (default: the docstring)."""
 
     def decorated(judge: Callable[[Any, Stack], Finding]) -> Check:
         text = " ".join((about or judge.__doc__ or "").split())
-        return Check(id, title, judge, tuple(needs), tuple(causes), level, text, project)
+        return Check(id, title, judge, tuple(needs), tuple(causes), level, text, project, container)
 
     return decorated
+
+
+def checks_of(*modules: ModuleType, level: str = "") -> list[Check]:
+    """The checks of these modules, in the order in which they are written there; of one level, if it is given."""
+    checks = [each for module in modules for each in vars(module).values() if isinstance(each, Check)]
+    return [each for each in checks if level in ("", each.level)]
 
 
 def select(
@@ -331,9 +341,9 @@ def use_color(stream: Any) -> bool:
 
 def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argparse.ArgumentParser:
     width = max(len(each.id) for each in checks)
-    listed = "\n".join(
-        f"  {each.id:<{width}}  {each.title}{' (in a project)' if each.project else ''}" for each in checks
-    )
+    outside = find_root() is None
+    rows = ((each.id, each.title + " (in a project)" * (outside and each.project)) for each in checks)
+    listed = "\n".join(f"  {id:<{width}}  {title}" for id, title in rows)
     codes = "exit code: 0 no check fails, 1 a check fails, 2 a check could not run"
     codes += "\nalso --cpu, --gpus, --native, --dry-run: see `./launch --help`" if find_root() is not None else ""
     project = find_root() is not None and not Path("/etc/gpukit").is_dir()  # in the container, the command is `gpukit`

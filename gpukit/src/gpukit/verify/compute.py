@@ -1,4 +1,4 @@
-"""Whether results are correct, torch.compile works, and a training run resumes."""
+"""Whether results are correct, and whether loading, torch.compile, training, and resuming work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from typing import Any
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.project.stack import Stack
-from gpukit.verify.device import on_cpu, skipped_without_gpu
-from gpukit.verify.torch_errors import COMMON, diagnose
-from gpukit.verify.torch_process import TorchError
-
-ECC_STATE = "On the host: `nvidia-smi -q -d ECC`"
+from gpukit.verify.gpu import on_cpu, skipped_without_gpu
+from gpukit.verify.torch_process import COMMON, TorchError, diagnose
 
 COMPILING = (
     "no-compiler",
@@ -158,6 +155,34 @@ def amp(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
+LOADING = (
+    "shared-memory",
+    "open-files",
+    "process-limit",
+    "worker-killed",
+    "library-crashed",
+    "loader-timeout",
+    "worker-gone",
+)
+
+
+@check(
+    "loader",
+    "DataLoader",
+    needs=("import", "shm", "room"),
+    causes=(*LOADING, "loader-fails", "loader-results-wrong"),
+    level="full",
+)
+def loader(probes: Any, stack: Stack) -> Finding:
+    """Two workers pass sixteen batches."""
+    outcome = probes.loader
+    if outcome.error:
+        return diagnose(outcome.error, LOADING, "loader-fails", "", "two workers, sixteen batches")
+    if not outcome.answer["equal"]:
+        return problem("loader-results-wrong", "a different sum than without workers", "the same sum")
+    return passed(f"{outcome.answer['workers']} workers, sixteen batches in {outcome.answer['seconds']:.1f} s")
+
+
 @check(
     "compile",
     "torch.compile",
@@ -223,3 +248,53 @@ def training(probes: Any, stack: Stack) -> Finding:
             f"{losses[-1]:.9g}",
         )
     return passed(f"{_where(whole.device)}: ten steps, checkpoint, resumed with the same losses")
+
+
+TOLERANCE = 1e-4  # of the parameters' change: sums in another order differ by about 1e-6
+
+
+@check(
+    "train",
+    "Training step",
+    needs=("tensor", "shm"),
+    causes=(
+        "replay-did-not-happen",
+        "replay-differs",
+        "os-refused-cuda",
+        "pinned-batches-wrong",
+        "loss-scaling-wrong",
+        *COMMON,
+        "gpu-computing-fails",
+    ),
+    level="full",
+    project=True,
+)
+def train(probes: Any, stack: Stack) -> Finding:
+    """On the GPU: a step that runs out of memory is repeated in parts with the same result, batches are loaded through
+    pinned memory, and fp16 training scales the loss and skips a step whose gradients overflow."""
+    if missing := skipped_without_gpu(probes, stack):
+        return missing
+    for outcome in probes.library:
+        if outcome.error:
+            return diagnose(
+                outcome.error, ("os-refused-cuda", *COMMON), "gpu-computing-fails", f"on {outcome.device}", ""
+            )
+    replay, pinned, scaler = (outcome.answer for outcome in probes.library)
+    if not replay["retries"]:
+        return problem("replay-did-not-happen", "no out-of-memory error", "at least one")
+    if not replay["difference"] <= TOLERANCE:
+        return problem("replay-differs", f"a difference of {replay['difference']:.1e}", f"at most {TOLERANCE:.0e}")
+    if not pinned["pinned"]:
+        return problem("os-refused-cuda", "batches in pageable memory", "pinned memory")
+    if not pinned["equal"]:
+        return problem("pinned-batches-wrong", "other values", "each sample once in each epoch")
+    first, last, (before, after, resumed) = scaler["first"], scaler["last"], scaler["scales"]
+    seen = f"loss {first:.3g} to {last:.3g}, scale {before:g}, {after:g} after an overflow"
+    learned = math.isfinite(last) and last < first
+    if not learned or not scaler["kept"] or after != before / 2 or resumed != after:
+        return problem(
+            "loss-scaling-wrong", seen, f"a decreasing loss, and a scale of {before / 2:g} after an overflow"
+        )
+    return passed(
+        f"{replay['retries']} replays with the same result, pinned batches, fp16 scale {before:g} to {after:g}"
+    )

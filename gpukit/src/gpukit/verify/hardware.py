@@ -1,4 +1,4 @@
-"""Memory and speed of the GPUs."""
+"""Memory and speed of the GPUs, and copies and sums between them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.cards import reference_tflops
 from gpukit.project.stack import Stack
-from gpukit.verify.device import skipped_without_gpu
-from gpukit.verify.torch_errors import COMMON, diagnose
+from gpukit.verify.gpu import on_cpu, skipped_without_gpu
+from gpukit.verify.torch_process import COMMON, TorchError, diagnose
 
 # A lane of PCI Express, in GB/s and one direction, after the encoding of the line (PCI-SIG).
 LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
@@ -196,3 +196,56 @@ def clocks(probes: Any, stack: Stack) -> Finding:
                 return problem(id, ", ".join(active), "none")
     limited = any("sw_power_cap" in card["slowed"] for card in filter(None, cards))
     return passed("at the power limit, which is normal under load" if limited else "not reduced")
+
+
+RANKS = ("shared-memory", "ranks-interface", "peer-access", "ranks-hang")
+
+
+@check(
+    "peers",
+    "GPU-GPU copies",
+    needs=("tensor",),
+    causes=("peer-copies-wrong", *COMMON, "gpu-computing-fails"),
+    level="full",
+)
+def peers(probes: Any, stack: Stack) -> Finding:
+    """Copies from each GPU to each other GPU are correct, with peer-to-peer access or through host memory."""
+    if missing := skipped_without_gpu(probes, stack):
+        return missing
+    if len(probes.devices.found) < 2:
+        return skipped("one-gpu")
+    if probes.peers.error:
+        return diagnose(probes.peers.error, COMMON, "gpu-computing-fails", "", "copies between the GPUs")
+    answer = probes.peers.answer
+    if answer["wrong"]:
+        first, second = answer["wrong"][0]
+        return problem("peer-copies-wrong", f"from {first} to {second}: wrong values", "the values sent")
+    way = "directly" if answer["direct"] == answer["pairs"] else "through the host" if not answer["direct"] else "mixed"
+    return passed(f"correct, {way}")
+
+
+@check(
+    "collective",
+    "Ranks",
+    needs=("import", "room", "gpu", "kernels", "tensor", "peers"),
+    causes=(*RANKS, "ranks-fail", "collective-results-wrong"),
+    level="full",
+)
+def collective(probes: Any, stack: Stack) -> Finding:
+    """all_reduce over all GPUs with NCCL; with fewer than two GPUs, over two processes on the CPU with gloo."""
+    if not probes.devices.found and not on_cpu(probes, stack):
+        return skipped("no-gpu-visible")
+    outcome = probes.collective
+    if outcome.error:
+        return diagnose(outcome.error, RANKS, "ranks-fail", "", "a sum over all ranks")
+    result = outcome.answer
+    ranks = f"{result['ranks']} {'GPUs' if result['kind'] == 'nccl' else 'processes on the CPU'}, {result['kind']}"
+    if result["message"]:
+        return diagnose(TorchError("", result["message"]), RANKS, "ranks-fail", ranks, "a sum over all ranks")
+    if result["silent"]:
+        return problem("ranks-hang", f"{ranks}: no response from {result['silent']}", "a sum over all ranks")
+    if result["wrong"]:
+        return problem("collective-results-wrong", f"{ranks}: a wrong sum at {result['wrong']}", "a sum over all ranks")
+    if any(result["ended"]):
+        return problem("ranks-fail", f"{ranks}: ended with {result['ended']}", "a sum over all ranks")
+    return passed(f"{ranks}: correct sum")
