@@ -150,11 +150,6 @@ def container():
             "conflicts": (),
             "unknown_imports": [],
             "imported": [Imported("torch"), Imported("transformers")],
-            "library": (
-                on("cuda:0", retries=2, microbatch=16, difference=2e-7),
-                on("cuda:0", pinned=True, equal=True),
-                on("cuda:0", first=2.3, last=0.1, kept=True, scales=[65536.0, 32768.0, 32768.0]),
-            ),
             "trackers": (),
             "inaccessible_nodes": [],
             "peers": on("", pairs=2, direct=2, wrong=[]),

@@ -9,7 +9,7 @@ import pytest
 
 from docs import write
 from gpukit.doctor import main as doctor
-from gpukit.findings.checks import explain, page
+from gpukit.findings.checks import explain
 from gpukit.findings.finding import PASS, SKIP, WARN, Finding
 from gpukit.verify import main as verify
 from gpukit.verify.main import document, record
@@ -44,10 +44,6 @@ def test_no_check_makes_a_cause_that_it_does_not_declare(tool):
 def test_links_within_the_page_lead_somewhere():
     text = write.TROUBLESHOOTING.read_text(encoding="utf-8")
     assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= set(re.findall(r'<a id="([\w-]+)">', text))
-
-
-def test_a_page_of_no_checks_is_a_page():
-    assert page([("doctor", "The host", [])]).endswith("## The host\n")
 
 
 def test_records_have_the_form_and_are_of_real_cards():

@@ -37,7 +37,7 @@ from tests.gpukit.test_smi import RECORDED
 
 GPU_CHECKS = {
     *("gpu", "card", "cap", "kernels", "ptxas", "health", "mode", "xid", "matmul", "convolution", "attention", "amp"),
-    *("peers", "memory", "oom", "transfer", "gemm", "clocks", "train"),
+    *("peers", "memory", "oom", "transfer", "gemm", "clocks"),
 }
 ON_CPU = {"tensor", "compile", "collective", "training"}  # where there is no GPU, and none is meant to be
 NOT_COMPILED = (
@@ -396,16 +396,6 @@ def imported(kind, text, **more):
     return {"imported": [Imported("torch"), Imported("datasets", "import datasets", "pyproject.toml", error, **more)]}
 
 
-def trained(**changes):
-    answers = {
-        "replay": {"retries": 2, "difference": 2e-7},
-        "pinned": {"pinned": True, "equal": True},
-        "scaler": {"first": 2.3, "last": 0.1, "kept": True, "scales": [65536.0, 32768.0, 32768.0]},
-        **changes,
-    }
-    return {"library": tuple(on(**answer) for answer in answers.values())}
-
-
 LIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 1048576}
 # Texts as recorded; beside each where it comes from.
 BUS_ERROR = (  # https://github.com/pytorch/pytorch/issues/108861
@@ -660,15 +650,6 @@ FAULTS.update(
             "imports",
             "package-broken-on-gpu",
             "datasets",
-        ),
-        "no replay": (trained(replay={"retries": 0, "difference": 0.0}), "train", "replay-did-not-happen"),
-        "another replay": (trained(replay={"retries": 1, "difference": 0.1}), "train", "replay-differs"),
-        "pageable batches": (trained(pinned={"pinned": False, "equal": True}), "train", "os-refused-cuda"),
-        "other batches": (trained(pinned={"pinned": True, "equal": False}), "train", "pinned-batches-wrong"),
-        "no scaler": (
-            trained(scaler={"first": 2.3, "last": 0.1, "kept": False, "scales": [65536.0, 32768.0, 32768.0]}),
-            "train",
-            "loss-scaling-wrong",
         ),
         "a tracker that breaks": (
             {"trackers": (broken("ImportError", "cannot import name 'x' from 'wandb'", device="wandb"),)},
@@ -977,5 +958,5 @@ def test_healthy_machines(container, make_stack, name):
 
 def test_quick_leaves_out_what_takes_long():
     quick = {each.id for each in select(verify.CHECKS, quick=True)}
-    assert quick.isdisjoint({"compile", "training", "loader", "gemm", "imports", "train"})
+    assert quick.isdisjoint({"compile", "training", "loader", "gemm", "imports"})
     assert quick >= {"gpu", "tensor", "memory", "packages", "conflicts"}

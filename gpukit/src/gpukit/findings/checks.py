@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -164,16 +163,14 @@ def command(
     look: Callable[[Stack], contextlib.AbstractContextManager[Any]],
     argv: list[str] | None = None,
     record: Callable[[list[Finding], Any, Stack, Path | None], str] | None = None,
-    show: Callable[[list[Finding]], bool] = lambda findings: False,
     needs: Callable[[], Stack] | None = None,
     more: Callable[[Any, Stack], Extra] = lambda probes, stack: Extra(),
 ) -> int:
     """The command line that doctor and verify share.
 
-    `record` stores a run and returns a message with its path, or why it was not stored. `show` prints the findings on
-    a terminal, and returns False if it cannot. `needs`: the requirements of this machine's hardware, which replace
-    stack.json outside a project; checks of a project are then
-    left out. `more`: what is added to the findings.
+    `record` stores a run and returns a message with its path, or why it was not stored. `needs`: the requirements of
+    this machine's hardware, which replace stack.json outside a project; checks of a project are then left out. `more`:
+    what is added to the findings.
     """
     checks = list(checks)
     options = _parser(tool, about, checks, record is not None).parse_args(argv)
@@ -184,7 +181,7 @@ def command(
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _command(tool, checks, look, options, record, show, needs if standalone else None, more)
+        return _command(tool, checks, look, options, record, needs if standalone else None, more)
     except KeyboardInterrupt:
         print(f"\n{tool}: interrupted", file=sys.stderr)
         return 130
@@ -199,7 +196,6 @@ def _command(
     look: Callable[[Stack], contextlib.AbstractContextManager[Any]],
     options: argparse.Namespace,
     record: Callable[[list[Finding], Any, Stack, Path | None], str] | None,
-    show: Callable[[list[Finding]], bool],
     needs: Callable[[], Stack] | None,
     more: Callable[[Any, Stack], Extra],
 ) -> int:
@@ -237,7 +233,7 @@ def _command(
             )
     if options.json:
         print(json.dumps({**to_json(tool, stack.project, findings), **added.json}, indent=2))
-    elif not (use_color(sys.stdout) and show(findings)):
+    else:
         print(table(findings, shutil.get_terminal_size().columns, use_color(sys.stdout)))
     if added.text and not options.json:
         print(f"\n{added.text}")
@@ -280,59 +276,6 @@ def explain(each: Check, place: str = PROJECT) -> str:
         lines += ["", f"  {own.status}  {shown(own.why, place)} [{own.id}]"]
         lines.append(f"        remedy      {shown(own.remedy, place)}")
     return "\n".join(lines)
-
-
-def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
-    """docs/troubleshooting.md: the causes of each tool's checks, with their remedies."""
-    lines = [
-        "# Troubleshooting",
-        "",
-        "`./launch doctor` checks the host, `./launch plan` a machine that is not here, and `./launch verify` the",
-        "container. Each prints the cause and one remedy.",
-        "This page lists everything that they can find; it is generated from the checks. `./launch explain ID` prints",
-        "one entry, and `--report` writes a file that you can attach to an issue. `./launch explain FILE` finds the",
-        "cause of an error text; [the texts that it knows](#about) are at the end.",
-    ]
-    for tool, title, checks in tools:
-        checks = list(checks)
-        lines += ["", f"## {title}"]
-        option = "" if tool == "plan" else "--only "  # plan always runs all of its checks
-        common = _shared_causes(checks)
-        if common:
-            lines += [
-                "",
-                f'<a id="{tool}-common"></a>',
-                "",
-                "### Causes that several checks can find",
-                "",
-                *_causes(common),
-            ]
-        for each in checks:
-            lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`{option}{each.id}`)"]
-            if each.about:
-                lines += ["", each.about]
-            own = [id for id in each.causes if id not in common]
-            if own:
-                lines += ["", *_causes(own)]
-            if len(own) < len(each.causes):
-                lines += ["", f"Also [the causes that several checks can find](#{tool}-common)."]
-    return "\n".join([*lines, ""])
-
-
-def _shared_causes(checks: list[Check]) -> list[str]:
-    """The causes that more than three checks share, in their order."""
-    named = Counter(id for each in checks for id in dict.fromkeys(each.causes))
-    return [id for id, times in named.items() if times > 3]
-
-
-def _causes(ids: Iterable[str]) -> list[str]:
-    """A table of causes."""
-    rows = [f"| {own.status} | {_row(own.why)} | {_row(own.remedy)} |" for own in map(cause, dict.fromkeys(ids))]
-    return ["| | cause | remedy |", "|---|---|---|", *rows]
-
-
-def _row(text: Any) -> str:
-    return shown(text, PROJECT).replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
 
 
 def use_color(stream: Any) -> bool:

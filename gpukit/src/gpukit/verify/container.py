@@ -186,16 +186,6 @@ class TorchAnswers(Machine):
             return Outcome(device, error=TorchError("OSError", str(error))), None
 
     @cached_property
-    def library(self) -> tuple[Outcome, ...]:
-        """gpukit.script's replay, loader, and scaler on the first GPU, up to the first that fails."""
-        outcomes: list[Outcome] = []
-        for what in ("replay", "pinned", "scaler"):
-            outcomes.append(self._ask(self._torch, what, "cuda:0", "cuda:0", limit=LOAD_LIMIT))
-            if outcomes[-1].error:
-                break
-        return tuple(outcomes)
-
-    @cached_property
     def trackers(self) -> tuple[Outcome, ...]:
         there = [module for module in MODULES if importlib.util.find_spec(module)]
         return tuple(self._ask(self._torch, "dry-run", name, name, limit=DEVICE_LIMIT) for name in there)

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -20,17 +19,13 @@ from gpukit.findings.checks import Check, checks_of, command
 from gpukit.findings.finding import (
     FAIL,
     PASS,
-    SKIP,
     STATUSES,
     WARN,
     Finding,
-    has_details,
     named,
-    pairs,
     passed,
     problem,
     skipped,
-    verdict,
 )
 from gpukit.host import facts, stacks
 from gpukit.host.cards import data
@@ -80,8 +75,8 @@ HAS_TORCH = (
 def main(argv: list[str] | None = None) -> int:
     """In a container, or in an environment that `./launch --native` created."""
     if guard.OWN.is_file():  # records are about images
-        return command("verify", ABOUT, [native(each) for each in CHECKS], Container, argv, None, rich_table)
-    return command("verify", ABOUT, CHECKS, Container, argv, record, rich_table)
+        return command("verify", ABOUT, [native(each) for each in CHECKS], Container, argv)
+    return command("verify", ABOUT, CHECKS, Container, argv, record)
 
 
 def native(each: Check) -> Check:
@@ -125,9 +120,7 @@ def outside(argv: list[str] | None = None) -> int:
             os.execv(python, [python, "-c", RUN, str(PACKAGES), *argv])
         return _no_torch()
     checks = [standalone(each) for each in CHECKS if not each.project]
-    return command(
-        "verify", ABOUT_OUTSIDE, checks, Environment, argv, None, rich_table, lambda: stacks.needs(facts.local(None))
-    )
+    return command("verify", ABOUT_OUTSIDE, checks, Environment, argv, needs=lambda: stacks.needs(facts.local(None)))
 
 
 def _no_torch() -> int:
@@ -198,41 +191,6 @@ def _cuda(probes: Any, stack: Stack) -> Finding:
     if not stack.gpu:
         return passed(probes.torch.cuda or "none")
     return software.cuda.judge(probes, stack)
-
-
-def rich_table(findings: list[Finding]) -> bool:
-    """Print it; returns False without rich."""
-    try:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-    except ImportError:
-        return False
-    styles = {PASS: "green", WARN: "yellow", FAIL: "bold red", SKIP: "dim"}
-    console = Console(highlight=False)
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("", "check", "seen"):
-        grid.add_column(heading, overflow="fold", no_wrap=heading != "seen")
-    for finding in findings:
-        text = finding.cause if finding.status == SKIP else finding.seen or finding.cause
-        if has_details(finding):
-            text = textwrap.shorten(text, 160, placeholder=" ...")
-        row = (finding.status, escape(finding.title), escape(text))
-        grid.add_row(f"[{styles[finding.status]}]{row[0]}[/]", *row[1:], style="dim" if finding.status == SKIP else "")
-    console.print(grid)
-    for finding in findings:
-        if has_details(finding):
-            style = styles[finding.status]
-            detail = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-            detail.add_column(style="dim", min_width=8)
-            detail.add_column(overflow="fold")
-            for name, text in pairs(finding):
-                detail.add_row(name, escape(text), style="bold" if name == "remedy" else "")
-            console.print(f"\n[{style}]{finding.status}[/]  [bold]{escape(finding.title)}[/] [dim]\\[{finding.id}][/]")
-            console.print(detail)
-    style = styles[FAIL if named(findings, FAIL) else WARN if named(findings, WARN) else PASS]
-    console.print(f"\n[{style}]{escape(verdict(findings))}[/]")
-    return True
 
 
 def document(findings: list[Finding], probes: Any, stack: Stack) -> dict[str, Any]:
