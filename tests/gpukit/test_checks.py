@@ -25,17 +25,17 @@ def first(probes, stack):
     return passed("fine") if probes.first else problem("docker-down", "bad", "fine")
 
 
-@check("second", "Second", needs=("first",))
+@check("second", "Second", needs="first")
 def second(probes, stack):
     return passed(probes.second)
 
 
-@check("third", "Third", needs=("second",))
+@check("third", "Third", needs="second")
 def third(probes, stack):
     return skipped("one-gpu")
 
 
-@check("fourth", "Fourth", needs=("third",))
+@check("fourth", "Fourth", needs="third")
 def fourth(probes, stack):
     return passed("fine")
 

@@ -24,7 +24,6 @@ from gpukit.verify.probes import (
     Place,
     Processors,
     Ram,
-    Result,
     Torch,
     User,
     Versions,
@@ -34,6 +33,11 @@ from gpukit.verify.smi import Card, Smi, parse
 from gpukit.verify.software import local_part
 from gpukit.verify.torch_process import TorchError
 from tests.gpukit.test_smi import RECORDED
+
+
+def on(device="cuda:0", **answer):
+    return Outcome(device, {"device": device, **answer})
+
 
 GPU_CHECKS = {
     *("gpu", "card", "cap", "kernels", "ptxas", "health", "mode", "xid", "matmul", "convolution", "attention", "amp"),
@@ -74,8 +78,8 @@ def test_what_the_image_is_built_from(container, make_stack):
 NO_GPU = {
     "devices": Devices(),
     "gpu_nodes": [],
-    "tensors": (Result("cpu", equal=True),),
-    "compiled": Result("cpu", equal=True, seconds=9.0),
+    "tensors": (on("cpu", equal=True),),
+    "compiled": on("cpu", equal=True, compiled=True, seconds=9.0),
 }
 
 
@@ -205,7 +209,7 @@ def lacks(kind="ImportError", text="", log=""):
 
 
 def fails(kind, text="", log="", **more):
-    return {"compiled": Result("cuda:0", error=TorchError(kind, text, log)), **more}
+    return {"compiled": Outcome("cuda:0", error=TorchError(kind, text, log)), **more}
 
 
 def devices(message="", found=(), arch_list=("sm_75", "sm_120")):
@@ -290,9 +294,9 @@ FAULTS = {
         "kernels",
         "no-kernel",
     ),
-    "wrong numbers": ({"tensors": (Result("cuda:0"),)}, "tensor", "gpu-results-wrong"),
+    "wrong numbers": ({"tensors": (on("cuda:0", equal=False, compiled=True),)}, "tensor", "gpu-results-wrong"),
     "no numbers": (
-        {"tensors": (Result("cuda:0", error=TorchError("AcceleratorError", "?")),)},
+        {"tensors": (Outcome("cuda:0", error=TorchError("AcceleratorError", "?")),)},
         "tensor",
         "gpu-computing-fails",
     ),
@@ -311,11 +315,15 @@ FAULTS = {
     "compiler hangs": (fails("Timeout", "no answer in 180 s"), "compile", "compiler-hangs"),
     "unknown to compile": (fails("BackendCompilerFailed", "?"), "compile", "torch-compile-fails"),
     "switched off": (
-        {"compiled": Result("cuda:0", equal=True, compiled=False)},
+        {"compiled": on("cuda:0", equal=True, compiled=False)},
         "compile",
         "compile-disabled",
     ),
-    "wrong when compiled": ({"compiled": Result("cuda:0")}, "compile", "compiled-results-wrong"),
+    "wrong when compiled": (
+        {"compiled": on("cuda:0", equal=False, compiled=True)},
+        "compile",
+        "compiled-results-wrong",
+    ),
     "root": ({"user": User(0, "root", "/workspace", 1000)}, "user", "runs-as-root"),
     "somebody else": ({"user": User(1001, "x", "/workspace", 1000)}, "user", "user-other-uid"),
     "nobody": ({"user": User(1000, None, "/workspace", 1000)}, "user", "no-such-user"),
@@ -328,10 +336,6 @@ FAULTS = {
     "root's cache": ({"caches": place("/home/dev/.cache", error=errno.EACCES)}, "caches", "cache-owned-by-other"),
     "small shm": ({"shm_gb": 0.0625}, "shm", "shared-memory-small"),
 }
-
-
-def on(device="cuda:0", **answer):
-    return Outcome(device, {"device": device, **answer})
 
 
 def broken(kind, text="", log="", device="cuda:0"):
@@ -357,7 +361,7 @@ def gemm(tflops=92.0, name="NVIDIA GeForce RTX 5070 Ti", others=False, **card):
 
 TWO = {
     "devices": Devices((Device("NVIDIA GeForce RTX 5090", "12.0"),) * 2, ("sm_120",)),
-    "tensors": (Result("cuda:0", equal=True), Result("cuda:1", equal=True)),
+    "tensors": (on("cuda:0", equal=True), on("cuda:1", equal=True)),
 }
 
 
@@ -507,12 +511,12 @@ FAULTS.update(
         ),
         "ptxas in the log": (fails("NoTritonConfigsError", PTXAS), "compile", "ptxas-too-old"),
         "memory taken": (
-            {"tensors": (Result("cuda:0", error=TorchError("OutOfMemoryError", OOM)),)},
+            {"tensors": (Outcome("cuda:0", error=TorchError("OutOfMemoryError", OOM)),)},
             "tensor",
             "gpu-memory-taken",
         ),
         "cuBLAS": (
-            {"tensors": (Result("cuda:0", error=TorchError("RuntimeError", CUBLAS)),)},
+            {"tensors": (Outcome("cuda:0", error=TorchError("RuntimeError", CUBLAS)),)},
             "tensor",
             "gpu-memory-or-libraries",
         ),
@@ -549,7 +553,7 @@ FAULTS.update(
             "attention-results-wrong",
         ),
         "no learning": ({"amp": on(first=2.0, last=float("nan"), scale=1.0)}, "amp", "half-precision-fails"),
-        "no checkpoint": ({"training": (broken("OSError", "[Errno 5] ?"), None)}, "training", "checkpoint-fails"),
+        "no checkpoint": ({"training": (broken("OSError", "[Errno 5] ?"),)}, "training", "checkpoint-fails"),
         "another resume": (losses(again=[9.0] * 5), "training", "resumed-run-differs"),
         "memory errs": (
             {"memory_patterns": (on(bytes=1, wrong=[3], free=1, shared=False),)},
@@ -740,7 +744,7 @@ def test_root_is_right_where_the_workspace_is_root_s(container, make_stack):
 
 
 def test_every_device_computes(container, make_stack):
-    two = (Result("cuda:0", equal=True), Result("cuda:1"))
+    two = (on("cuda:0", equal=True), on("cuda:1", equal=False, compiled=True))
     tensor = judged(container(tensors=two), make_stack())["tensor"]
     assert (tensor.status, tensor.seen) == ("FAIL", "on cuda:1: a wrong matrix product")
 
@@ -806,7 +810,7 @@ SINGLE = {
     "gemm": lambda error: {"gemms": (Outcome("cuda:0", error=error),)},
     "oom": lambda error: {"out_of_memory": Outcome("cuda:0", error=error)},
     "peers": lambda error: {**TWO, "peers": Outcome("", error=error)},
-    "tensor": lambda error: {"tensors": (Result("cuda:0", error=error),)},
+    "tensor": lambda error: {"tensors": (Outcome("cuda:0", error=error),)},
 }
 ENDS = (
     (TorchError("Death", "was ended by SIGKILL", status=-signal.SIGKILL), "host-memory-full"),
@@ -869,7 +873,7 @@ def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
     found = [finding for seen, *_ in FAULTS.values() for finding in judged(container(**seen), make_stack()).values()]
     found += [finding for _, seen, _ in ERRORS for finding in judged(container(**seen), limited).values()]
     on_cpu = {"environment": {"GPUKIT_DEVICE": "cpu"}, **NO_GPU}
-    broken_cpu = {"tensors": (Result("cpu", error=TorchError("Death", "was ended by SIGILL")),)}
+    broken_cpu = {"tensors": (Outcome("cpu", error=TorchError("Death", "was ended by SIGILL")),)}
     for seen, stack in (
         ({**on_cpu, "torch": Torch("2.9.1+cpu"), "python": "3.13.1"}, make_stack()),
         ({**NO_GPU, "torch": Torch("2.14.1+cu130", "13.0")}, make_stack(**cpu_only)),
@@ -877,7 +881,7 @@ def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
         ({"torch": Torch("2.14.1+cu132", "13.2")}, make_stack()),
         older_on_shared_memory(make_stack),
         ({**on_cpu, "torch": Torch("2.14.1+cpu"), **broken_cpu}, make_stack()),
-        ({**on_cpu, "torch": Torch("2.14.1+cpu"), "tensors": (Result("cpu"),)}, make_stack()),
+        ({**on_cpu, "torch": Torch("2.14.1+cpu"), "tensors": (on("cpu", equal=False, compiled=True),)}, make_stack()),
     ):
         found += judged(container(**seen), stack).values()
     causes = {cause for each in verify.CHECKS for cause in each.causes}

@@ -19,8 +19,8 @@ from gpukit.project.stack import Stack
 @check(
     "card",
     "GPU supported",
-    needs=("driver",),
-    causes=("card-not-a-target", "no-kernel", "card-not-supported", "wrong-architecture", "card-not-listed"),
+    needs="driver",
+    causes="card-not-a-target no-kernel card-not-supported wrong-architecture card-not-listed",
 )
 def card(probes: Any, stack: Stack) -> Finding:
     """The image has compiled kernels only for the targets' compute capabilities.

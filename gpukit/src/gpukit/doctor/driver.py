@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.doctor.engine import remote
+from gpukit.doctor.engine import without_gpu
 from gpukit.errors.known import diagnosed, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
@@ -44,40 +44,19 @@ UNKNOWN_FIELD = 2  # nvidia-smi's exit status for an unknown query field
     "driver",
     "NVIDIA driver",
     causes=(
-        "no-gpu-here",
-        "mac-without-gpu",
-        "driver-not-installed",
-        "nouveau-holds-card",
-        "card-given-to-virtual-machine",
-        "wsl-windows-driver",
-        "driver-tools-not-installed",
-        "driver-not-found",
-        "driver-hangs",
-        "driver-updated",
-        "driver-not-loaded",
-        "module-unsigned",
-        "card-not-served-by-driver",
-        "driver-finds-no-card",
-        "gpu-lost",
-        "nvml-permission",
-        "driver-half-installed",
-        "driver-stuck",
-        "driver-without-capability-query",
-        "driver-too-old",
-        "jetpack-too-old",
-        "driver-needs-compatibility",
-        "nvidia-smi-fails",
+        "no-gpu-here mac-without-gpu driver-not-installed nouveau-holds-card card-given-to-virtual-machine "
+        "wsl-windows-driver driver-tools-not-installed driver-not-found driver-hangs driver-updated driver-not-loaded "
+        "module-unsigned card-not-served-by-driver driver-finds-no-card gpu-lost nvml-permission "
+        "driver-half-installed driver-stuck driver-without-capability-query driver-too-old jetpack-too-old "
+        "driver-needs-compatibility nvidia-smi-fails"
     ),
+    skip=without_gpu,
 )
 def driver(probes: Any, stack: Stack) -> Finding:
     """It must be new enough for the base's CUDA and for the card.
 
     On Jetson and DGX Spark it is part of the operating system.
     """
-    if not stack.gpu:
-        return skipped("no-gpu-requested")
-    if remote(probes.endpoint):
-        return skipped("engine-elsewhere")
     expected = f"{stack.driver} or newer" if stack.driver else ""
     answer, floor = probes.cards, stack.driver or "a current one"
     if answer.timed_out:

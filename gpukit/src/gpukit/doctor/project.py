@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from gpukit.doctor.engine import remote
+from gpukit.doctor.engine import elsewhere
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.cards import data
@@ -13,7 +13,7 @@ from gpukit.project.stack import Stack
 from gpukit.project.support import NOTICE_DAYS
 
 
-@check("merge", "Update finished", causes=("conflict-markers", "update-rejected"), project=True)
+@check("merge", "Update finished", causes="conflict-markers update-rejected", project=True)
 def merge(probes: Any, stack: Stack) -> Finding:
     """A file with conflict markers is neither valid configuration nor valid code."""
     files = sorted({*probes.merge.unmerged, *probes.merge.marked})
@@ -25,7 +25,7 @@ def merge(probes: Any, stack: Stack) -> Finding:
     return passed("no conflicts")
 
 
-@check("venv", "Virtual environments", causes=("workspace-venv",), project=True)
+@check("venv", "Virtual environments", causes="workspace-venv", project=True)
 def venv(probes: Any, stack: Stack) -> Finding:
     """Packages go into the image's own Python; an environment in the project's folder hides it."""
     if probes.environments:
@@ -40,11 +40,9 @@ def _first_files(files: Any) -> str:
     return ", ".join(files[:5]) + more
 
 
-@check("ports", "Ports", needs=("engine",), causes=("port-of-program",), project=True, container=True)
+@check("ports", "Ports", needs="engine", causes="port-of-program", project=True, container=True, skip=elsewhere)
 def ports(probes: Any, stack: Stack) -> Finding:
     """The project's servers have fixed ports; JupyterLab uses the next free one."""
-    if remote(probes.endpoint):
-        return skipped("engine-elsewhere")
     if not probes.ports:
         return passed("none is needed")
     for port in probes.ports:
@@ -59,7 +57,7 @@ def ports(probes: Any, stack: Stack) -> Finding:
     return passed(", ".join(uses))
 
 
-@check("base", "Base's support", causes=("base-support-ended", "base-support-ending"), project=True, container=True)
+@check("base", "Base's support", causes="base-support-ended base-support-ending", project=True, container=True)
 def base(probes: Any, stack: Stack) -> Finding:
     """A base past its end of life gets no fixes, and its image may be deleted from the registry."""
     superseded = data("stacks")["releases"].get(stack.base, {}).get(stack.release, {}).get("superseded")

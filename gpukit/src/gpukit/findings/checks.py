@@ -83,18 +83,30 @@ class Extra:
 def check(
     id: str,
     title: str,
-    needs: Iterable[str] = (),
-    causes: Iterable[str] = (),
+    needs: str = "",
+    causes: str | Iterable[str] = (),
     level: str = "quick",
     about: str = "",
     project: bool = False,
     container: bool = False,
+    skip: Callable[[Any, Stack], Finding | None] = lambda probes, stack: None,
 ) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
-    """Turn a function into a check. `about` is its description in `explain` and the docs (default: the docstring)."""
+    """Turn a function into a check.
+
+    Args:
+        needs: the ids of the checks that it needs, separated by spaces
+        causes: the ids of the causes that it can report, separated by spaces, or a list
+        about: its description in `explain` and the docs (default: the docstring)
+        skip: why there is nothing to check; None if there is
+    """
+    ids = tuple(causes.split() if isinstance(causes, str) else causes)
 
     def decorated(judge: Callable[[Any, Stack], Finding]) -> Check:
+        def judged(probes: Any, stack: Stack) -> Finding:
+            return skip(probes, stack) or judge(probes, stack)
+
         text = " ".join((about or judge.__doc__ or "").split())
-        return Check(id, title, judge, tuple(needs), tuple(causes), level, text, project, container)
+        return Check(id, title, judged, tuple(needs.split()), ids, level, text, project, container)
 
     return decorated
 

@@ -25,7 +25,6 @@ from gpukit.verify.probes import (
     Imported,
     Machine,
     Outcome,
-    Result,
     Software,
     Torch,
     found,
@@ -43,7 +42,7 @@ class TorchAnswers(Machine):
     _torch: TorchProcess
     _second: TorchProcess | None
     _compile_early: bool
-    _compiling: Future[Result] | None
+    _compiling: Future[Outcome] | None
 
     @cached_property
     def torch(self) -> Torch:
@@ -65,19 +64,20 @@ class TorchAnswers(Machine):
         )
 
     @cached_property
-    def tensors(self) -> tuple[Result, ...]:
-        results = tuple(self._compute(self._torch, "tensor", name, DEVICE_LIMIT) for name in self._device_names())
-        if self._compile_early and not self.exclusive and all(result.equal for result in results):
-            self._compile(self._device_names()[0])
+    def tensors(self) -> tuple[Outcome, ...]:
+        names = self._device_names()
+        results = tuple(self._ask(self._torch, "tensor", name, limit=DEVICE_LIMIT) for name in names)
+        if self._compile_early and not self.exclusive and all(result.answer.get("equal") for result in results):
+            self._compile(names[0])
         return results
 
     @cached_property
-    def compiled(self) -> Result:
+    def compiled(self) -> Outcome:
         return self._compile(self._device_names()[0]).result()
 
-    def _compile(self, device: str) -> Future[Result]:
+    def _compile(self, device: str) -> Future[Outcome]:
         if self._compiling is None:
-            self._compiling = self._threads.submit(self._compute, self._other, "compile", device, COMPILE_LIMIT)
+            self._compiling = self._threads.submit(self._ask, self._other, "compile", device, limit=COMPILE_LIMIT)
         return self._compiling
 
     @property
@@ -93,16 +93,10 @@ class TorchAnswers(Machine):
     def _device_names(self) -> list[str]:
         return [f"cuda:{index}" for index in range(len(self.devices.found))] or ["cpu"]
 
-    def _compute(self, process: TorchProcess, what: str, device: str, limit: float) -> Result:
-        try:
-            return Result(**process.call(what, device, limit=limit))
-        except TorchError as error:
-            _restart_after_cuda_error(process, error)
-            return Result(device=device, error=error)
-
     def _ask(self, process: TorchProcess, what: str, device: str, *arguments: Any, limit: float) -> Outcome:
+        """`device` is the first argument, if there is one."""
         try:
-            return Outcome(device, process.call(what, *arguments, limit=limit))
+            return Outcome(device, process.call(what, *([device] if device else []), *arguments, limit=limit))
         except TorchError as error:
             _restart_after_cuda_error(process, error)
             return Outcome(device, error=error)
@@ -112,7 +106,7 @@ class TorchAnswers(Machine):
         outcomes: list[Outcome] = []
         for index in range(len(self.devices.found)):
             name = f"cuda:{index}"
-            outcomes.append(self._ask(self._torch, what, name, name, *arguments, limit=limit))
+            outcomes.append(self._ask(self._torch, what, name, *arguments, limit=limit))
             if outcomes[-1].error:
                 break
         return tuple(outcomes)
@@ -124,7 +118,7 @@ class TorchAnswers(Machine):
     @cached_property
     def matmuls(self) -> Outcome:
         first = self.devices.found[0]
-        outcome = self._ask(self._torch, "matmul", "cuda:0", "cuda:0", first.capability, limit=DEVICE_LIMIT)
+        outcome = self._ask(self._torch, "matmul", "cuda:0", first.capability, limit=DEVICE_LIMIT)
         for result in outcome.answer.get("results", ()):
             if result.get("message"):
                 _restart_after_cuda_error(self._torch, TorchError("", result["message"]))
@@ -132,15 +126,15 @@ class TorchAnswers(Machine):
 
     @cached_property
     def convolution(self) -> Outcome:
-        return self._ask(self._torch, "convolution", "cuda:0", "cuda:0", limit=DEVICE_LIMIT)
+        return self._ask(self._torch, "convolution", "cuda:0", limit=DEVICE_LIMIT)
 
     @cached_property
     def attention(self) -> Outcome:
-        return self._ask(self._torch, "attention", "cuda:0", "cuda:0", self._half(), limit=DEVICE_LIMIT)
+        return self._ask(self._torch, "attention", "cuda:0", self._half(), limit=DEVICE_LIMIT)
 
     @cached_property
     def amp(self) -> Outcome:
-        return self._ask(self._torch, "amp", "cuda:0", "cuda:0", limit=DEVICE_LIMIT)
+        return self._ask(self._torch, "amp", "cuda:0", limit=DEVICE_LIMIT)
 
     @cached_property
     def memory_patterns(self) -> tuple[Outcome, ...]:
@@ -148,7 +142,7 @@ class TorchAnswers(Machine):
 
     @cached_property
     def out_of_memory(self) -> Outcome:
-        return self._ask(self._torch, "oom", "cuda:0", "cuda:0", limit=DEVICE_LIMIT)
+        return self._ask(self._torch, "oom", "cuda:0", limit=DEVICE_LIMIT)
 
     @cached_property
     def transfers(self) -> tuple[Outcome, ...]:
@@ -172,23 +166,23 @@ class TorchAnswers(Machine):
         return self._ask(self._torch, "loader", "", 2, bool(self.devices.found), limit=PROCESSES_LIMIT)
 
     @cached_property
-    def training(self) -> tuple[Outcome, Outcome | None]:
+    def training(self) -> tuple[Outcome, ...]:
         """Ten steps, then the last five again in another process, from the checkpoint."""
         device = self._device_names()[0]
         try:
             with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=find_root()) as folder:
                 file = str(Path(folder, "checkpoint.pt"))
-                whole = self._ask(self._torch, "train", device, device, file, False, limit=DEVICE_LIMIT)
+                whole = self._ask(self._torch, "train", device, file, False, limit=DEVICE_LIMIT)
                 if whole.error:
-                    return whole, None
-                return whole, self._ask(self._other, "train", device, device, file, True, limit=DEVICE_LIMIT)
+                    return (whole,)
+                return whole, self._ask(self._other, "train", device, file, True, limit=DEVICE_LIMIT)
         except OSError as error:
-            return Outcome(device, error=TorchError("OSError", str(error))), None
+            return (Outcome(device, error=TorchError("OSError", str(error))),)
 
     @cached_property
     def trackers(self) -> tuple[Outcome, ...]:
         there = [module for module in MODULES if importlib.util.find_spec(module)]
-        return tuple(self._ask(self._torch, "dry-run", name, name, limit=DEVICE_LIMIT) for name in there)
+        return tuple(self._ask(self._torch, "dry-run", name, limit=DEVICE_LIMIT) for name in there)
 
     @cached_property
     def assembler(self) -> tuple[str, tuple[str, ...]] | None:
@@ -334,7 +328,7 @@ class Container(TorchAnswers, Folders, Imports):
         self._torch = TorchProcess()
         self._second: TorchProcess | None = None
         self._threads = ThreadPoolExecutor(3)  # nvidia-smi, compiling, and importing
-        self._compiling: Future[Result] | None = None
+        self._compiling: Future[Outcome] | None = None
         self._compile_early = False
 
     def __enter__(self) -> Container:

@@ -32,10 +32,22 @@ def on_cpu(probes: Any, stack: Stack) -> bool:
     return probes.environment.get("GPUKIT_DEVICE") == "cpu" or stack.cuda is None or not stack.gpu
 
 
+def without_gpu(probes: Any, stack: Stack) -> Finding | None:
+    """SKIP if there is no GPU."""
+    if probes.devices.found:
+        return None
+    return skipped("no-gpu-requested" if on_cpu(probes, stack) else "no-gpu-visible")
+
+
+def without_device(probes: Any, stack: Stack) -> Finding | None:
+    """SKIP if there is no GPU, and this container is not meant to run without one."""
+    return None if on_cpu(probes, stack) else without_gpu(probes, stack)
+
+
 @check(
     "gpu",
     "GPU",
-    needs=("import", "cuda"),
+    needs="import cuda",
     causes=(
         "gpu-hidden",
         "gpu-not-given",
@@ -78,18 +90,9 @@ def gpu(probes: Any, stack: Stack) -> Finding:
     return diagnosed(message, "cuda-does-not-start", message or "none", "a GPU")
 
 
-def skipped_without_gpu(probes: Any, stack: Stack) -> Finding | None:
-    """SKIP if there is no GPU."""
-    if probes.devices.found:
-        return None
-    return skipped("no-gpu-requested" if on_cpu(probes, stack) else "no-gpu-visible")
-
-
-@check("card", "Target GPU", needs=("gpu",), causes=("card-not-a-target",), project=True)
+@check("card", "Target GPU", needs="gpu", causes="card-not-a-target", project=True, skip=without_gpu)
 def card(probes: Any, stack: Stack) -> Finding:
     """The compute capability is that of one of the project's targets."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     seen = ", ".join(f"{device.name} ({device.capability})" for device in probes.devices.found)
     expected = "compute capability " + " or ".join(stack.capabilities)
     if all(device.capability in stack.capabilities for device in probes.devices.found):
@@ -100,13 +103,12 @@ def card(probes: Any, stack: Stack) -> Finding:
 @check(
     "cap",
     "Unified memory",
-    needs=("gpu",),
-    causes=("memory-cap-missing", "memory-cap-overridden", "memory-cap-not-possible"),
+    needs="gpu",
+    causes="memory-cap-missing memory-cap-overridden memory-cap-not-possible",
+    skip=without_gpu,
 )
 def cap(probes: Any, stack: Stack) -> Finding:
     """Where CPU and GPU share their memory: how much of it torch's allocator may use in one process."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     shared = [device for device in probes.devices.found if device.shared]
     if not shared:
         return skipped("gpu-has-own-memory")
@@ -123,13 +125,11 @@ def cap(probes: Any, stack: Stack) -> Finding:
     return problem("memory-cap-missing", seen, expected, most=most)
 
 
-@check("kernels", "Kernels", needs=("gpu",), causes=("no-kernel", "only-ptx"))
+@check("kernels", "Kernels", needs="gpu", causes="no-kernel only-ptx", skip=without_gpu)
 def kernels(probes: Any, stack: Stack) -> Finding:
     """Compiled code (SASS) runs on its own major version; the driver compiles PTX at first use; nothing else runs.
     torch warns if the GPU is newer than its newest kernels, such as GB10 (12.1). With compiled code of the same major
     version, that warning is harmless."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     sass, ptx = from_arch_list(list(probes.devices.arch_list))
     seen = " ".join(probes.devices.arch_list) or "none"
     how = {device: runs(device.capability, sass, ptx) for device in probes.devices.found}
@@ -146,11 +146,9 @@ def kernels(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
-@check("ptxas", "Triton assembler", needs=("gpu",), causes=("ptxas-too-old",))
+@check("ptxas", "Triton assembler", needs="gpu", causes="ptxas-too-old", skip=without_gpu)
 def ptxas(probes: Any, stack: Stack) -> Finding:
     """torch.compile passes PTX to ptxas, which must support the GPU even if torch has kernels for it."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     if probes.assembler is None:
         return skipped("no-ptxas")
     path, known = probes.assembler
@@ -180,13 +178,12 @@ XIDS = {
 @check(
     "health",
     "GPU health",
-    needs=("gpu",),
-    causes=("gpu-memory-fault", "gpu-memory-no-spare-rows", "gpu-memory-rows-pending", "driver-requests-recovery"),
+    needs="gpu",
+    causes="gpu-memory-fault gpu-memory-no-spare-rows gpu-memory-rows-pending driver-requests-recovery",
+    skip=without_gpu,
 )
 def health(probes: Any, stack: Stack) -> Finding:
     """ECC errors, remapped rows, and recovery actions that the driver requests, from nvidia-smi."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     if not probes.smi.cards:
         return skipped("nvidia-smi-unusable", message=probes.smi.message or "it lists no GPU")
     for card in probes.smi.cards:
@@ -205,11 +202,9 @@ def health(probes: Any, stack: Stack) -> Finding:
     return passed(", ".join(states) + (f"; {', '.join(heat)} °C" if heat else ""))
 
 
-@check("mode", "Compute mode", needs=("gpu",), causes=("gpu-mode-exclusive",))
+@check("mode", "Compute mode", needs="gpu", causes="gpu-mode-exclusive", skip=without_gpu)
 def mode(probes: Any, stack: Stack) -> Finding:
     """Several processes can use a GPU at the same time, such as a notebook and a training run."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     modes = list(dict.fromkeys(card.mode for card in probes.smi.cards if card.mode not in ("", "N/A")))
     if not modes:
         return skipped("not-reported")
@@ -218,11 +213,9 @@ def mode(probes: Any, stack: Stack) -> Finding:
     return passed(", ".join(modes))
 
 
-@check("xid", "Xid errors", needs=("gpu",), causes=("gpu-reported",))
+@check("xid", "Xid errors", needs="gpu", causes="gpu-reported", skip=without_gpu)
 def xid(probes: Any, stack: Stack) -> Finding:
     """Xid errors of the driver in the kernel's log, which most containers cannot read."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     if probes.xids is None:
         return skipped("kernel-log-unreadable")
     for bus, number in probes.xids:

@@ -14,7 +14,7 @@ from gpukit.project.stack import Stack
 @check(
     "user",
     "User",
-    causes=("runs-as-root", "user-other-uid", "no-such-user", "files-mapped"),
+    causes="runs-as-root user-other-uid no-such-user files-mapped",
     project=True,
     container=True,
 )
@@ -58,15 +58,10 @@ def _matching(place: Any, *ids: str) -> str:
 @check(
     "mounts",
     "Mounts",
-    needs=("user",),
+    needs="user",
     causes=(
-        "folder-not-mounted",
-        "disk-full",
-        "network-drive",
-        "read-only",
-        "mount-source-not-yours",
-        "folder-not-kept",
-        "checkpoint-space-low",
+        "folder-not-mounted disk-full network-drive read-only mount-source-not-yours folder-not-kept "
+        "checkpoint-space-low"
     ),
     project=True,
     container=True,
@@ -93,8 +88,8 @@ def mounts(probes: Any, stack: Stack) -> Finding:
 @check(
     "read-only",
     "Read-only mounts",
-    needs=("user",),
-    causes=("network-drive", "mount-source-not-readable", "data-not-mounted", "data-writable"),
+    needs="user",
+    causes="network-drive mount-source-not-readable data-not-mounted data-writable",
     project=True,
     container=True,
 )
@@ -117,8 +112,8 @@ def read_only(probes: Any, stack: Stack) -> Finding:
 @check(
     "caches",
     "Caches",
-    needs=("user",),
-    causes=("disk-full", "network-drive", "cache-read-only", "cache-owned-by-root", "cache-owned-by-other"),
+    needs="user",
+    causes="disk-full network-drive cache-read-only cache-owned-by-root cache-owned-by-other",
     project=True,
 )
 def caches(probes: Any, stack: Stack) -> Finding:
@@ -134,7 +129,7 @@ def caches(probes: Any, stack: Stack) -> Finding:
     return passed(", ".join(place.path for place in probes.caches))
 
 
-@check("room", "Temporary files", causes=("disk-full", "no-temporary-folder", "temporary-space-low"), project=True)
+@check("room", "Temporary files", causes="disk-full no-temporary-folder temporary-space-low", project=True)
 def room(probes: Any, stack: Stack) -> Finding:
     """One megabyte can be written to the folder for temporary files."""
     for place in probes.temporary:
@@ -157,7 +152,7 @@ def gigabytes(size: str) -> float:
     return float(number) * UNITS[unit or "b"]
 
 
-@check("shm", "Shared memory", causes=("shared-memory-leftovers", "shared-memory-small"))
+@check("shm", "Shared memory", causes="shared-memory-leftovers shared-memory-small")
 def shm(probes: Any, stack: Stack) -> Finding:
     """The size of /dev/shm, which DataLoader workers use to pass batches."""
     if probes.shm_gb is None:
@@ -190,7 +185,7 @@ def _less_than(value: int, least: int) -> bool:
 @check(
     "limits",
     "Limits",
-    causes=("memlock-limit", "stack-limit-low", "open-files-limit-low"),
+    causes="memlock-limit stack-limit-low open-files-limit-low",
     project=True,
     container=True,
 )
@@ -207,7 +202,7 @@ def limits(probes: Any, stack: Stack) -> Finding:
     return passed(f"locked memory {_size(found['memlock'])}, stack {_size(found['stack'])}, {files} open files")
 
 
-@check("cpus", "CPUs", causes=("cpu-quota-small", "cpus-far-from-gpu"))
+@check("cpus", "CPUs", causes="cpu-quota-small cpus-far-from-gpu")
 def cpus(probes: Any, stack: Stack) -> Finding:
     """The CPUs that this process can run on, and the container's CPU quota."""
     has = probes.processors
@@ -240,7 +235,7 @@ def processors(listed: str) -> set[int]:
     return found
 
 
-@check("ram", "Memory", causes=("memory-low",))
+@check("ram", "Memory", causes="memory-low")
 def ram(probes: Any, stack: Stack) -> Finding:
     """Free memory of the machine, within the container's limit."""
     has = probes.ram
@@ -255,7 +250,7 @@ def ram(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
-@check("clock", "Clock", causes=("clock-wrong",), project=True)
+@check("clock", "Clock", causes="clock-wrong", project=True)
 def clock(probes: Any, stack: Stack) -> Finding:
     """The clock is not behind the dates of the project's files."""
     now, newest = probes.clock

@@ -104,6 +104,13 @@ class Outcome:
     answer: Mapping[str, Any] = field(default_factory=dict)
     error: TorchError | None = None
 
+    def result(self) -> Mapping[str, Any]:
+        """The answer. Raises the error."""
+        if self.error:
+            self.error.device = self.device
+            raise self.error
+        return self.answer
+
 
 @dataclass(frozen=True)
 class Torch:
@@ -130,17 +137,6 @@ class Devices:
     found: tuple[Device, ...] = ()
     arch_list: tuple[str, ...] = ()
     message: str = ""
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of computing or compiling on a device."""
-
-    device: str = ""
-    equal: bool = False
-    compiled: bool = True
-    seconds: float = 0.0
-    error: TorchError | None = None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from gpukit.verify.probes import Imported
 from gpukit.verify.torch_process import last_line, summary
 
 
-@check("gpukit", "gpukit version", causes=("image-older-than-wheel",), project=True)
+@check("gpukit", "gpukit version", causes="image-older-than-wheel", project=True)
 def gpukit(probes: Any, stack: Stack) -> Finding:
     """The gpukit installed here is the one in the project's vendor/."""
     versions = probes.gpukit
@@ -28,7 +28,7 @@ def gpukit(probes: Any, stack: Stack) -> Finding:
     return problem("image-older-than-wheel", versions.installed, versions.vendored)
 
 
-@check("python", "Python", causes=("cpu-python-differs", "python-other-version"), project=True)
+@check("python", "Python", causes="cpu-python-differs python-other-version", project=True)
 def python(probes: Any, stack: Stack) -> Finding:
     """The base's compiled packages work with one minor version of Python."""
     expected = minor(stack.python)
@@ -39,7 +39,7 @@ def python(probes: Any, stack: Stack) -> Finding:
     return problem("python-other-version", probes.python, expected)
 
 
-@check("venv", "Virtual environment", causes=("venv-active", "workspace-venv"), project=True)
+@check("venv", "Virtual environment", causes="venv-active workspace-venv", project=True)
 def venv(probes: Any, stack: Stack) -> Finding:
     """A virtual environment hides the base's torch, or silently replaces it."""
     prefix, base = probes.prefixes
@@ -64,13 +64,7 @@ def _with_index(probes: Any, text: str) -> str:
 @check(
     "import",
     "Import torch",
-    causes=(
-        "torch-not-installed",
-        "torch-import-crashes",
-        "torch-import-hangs",
-        "torch-library-missing",
-        "torch-broken",
-    ),
+    causes="torch-not-installed torch-import-crashes torch-import-hangs torch-library-missing torch-broken",
 )
 def import_torch(probes: Any, stack: Stack) -> Finding:
     """`import torch` in a separate process, so that a crash or a hang is reported like any other error."""
@@ -92,8 +86,8 @@ def import_torch(probes: Any, stack: Stack) -> Finding:
 @check(
     "torch",
     "torch build",
-    needs=("import",),
-    causes=("cpu-torch-differs", "cpu-torch", "torch-other-build", "torch-other-version"),
+    needs="import",
+    causes="cpu-torch-differs cpu-torch torch-other-build torch-other-version",
 )
 def torch(probes: Any, stack: Stack) -> Finding:
     """The same minor version and the same build as the base's; a newer patch release is accepted."""
@@ -112,7 +106,7 @@ def torch(probes: Any, stack: Stack) -> Finding:
     return problem("torch-other-version", seen, expected)
 
 
-@check("cuda", "CUDA of torch", needs=("import",), causes=("torch-cuda-not-needed", "cpu-torch", "torch-other-cuda"))
+@check("cuda", "CUDA of torch", needs="import", causes="torch-cuda-not-needed cpu-torch torch-other-cuda")
 def cuda(probes: Any, stack: Stack) -> Finding:
     """The CUDA version that torch was built for. A CPU build has none, and silently uses no GPU."""
     seen = _with_index(probes, probes.torch.cuda or "none")
@@ -127,7 +121,7 @@ def cuda(probes: Any, stack: Stack) -> Finding:
     return problem("cpu-torch" if probes.torch.cuda is None else "torch-other-cuda", seen, stack.cuda)
 
 
-@check("base-image", "Base image", causes=("base-moved",), project=True, container=True)
+@check("base-image", "Base image", causes="base-moved", project=True, container=True)
 def base_image(probes: Any, stack: Stack) -> Finding:
     """The image was built from the version of the base image that stack.json records."""
     name, _, digest = probes.base_image.partition("@")
@@ -140,7 +134,7 @@ def base_image(probes: Any, stack: Stack) -> Finding:
     return passed(digest, stack.digest) if digest == stack.digest else problem("base-moved", digest, stack.digest)
 
 
-@check("protected", "Protected packages", causes=("protected-changed",), project=True)
+@check("protected", "Protected packages", causes="protected-changed", project=True)
 def protected(probes: Any, stack: Stack) -> Finding:
     """The protected packages have the versions recorded when the image was built."""
     if probes.protected is None:
@@ -160,7 +154,7 @@ TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
 @check(
     "packages",
     "Packages",
-    causes=("requirement-not-installed", "requirement-out-of-range", "import-not-installed"),
+    causes="requirement-not-installed requirement-out-of-range import-not-installed",
     project=True,
 )
 def packages(probes: Any, stack: Stack) -> Finding:
@@ -189,7 +183,7 @@ def packages(probes: Any, stack: Stack) -> Finding:
 @check(
     "conflicts",
     "Package conflicts",
-    causes=("torch-packages-mixed", "packages-conflict", "package-damaged", "packages-conflict-beside"),
+    causes="torch-packages-mixed packages-conflict package-damaged packages-conflict-beside",
 )
 def conflicts(probes: Any, stack: Stack) -> Finding:
     """What the installed packages require of each other, by `uv pip check`. Conflicts within the base are ignored.
@@ -210,7 +204,7 @@ def conflicts(probes: Any, stack: Stack) -> Finding:
     return passed("none")
 
 
-@check("jupyter", "Jupyter kernel", needs=("venv",), causes=("jupyter-kernel", "jupyter-other-python"), project=True)
+@check("jupyter", "Jupyter kernel", needs="venv", causes="jupyter-kernel jupyter-other-python", project=True)
 def jupyter(probes: Any, stack: Stack) -> Finding:
     """Notebooks run in this Python."""
     kernel = probes.kernel
@@ -232,8 +226,8 @@ MODULES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "mlflow": 
 @check(
     "tracking",
     "Trackers",
-    needs=("import", "room"),
-    causes=("tracker-fails", "tracker-writes-nothing"),
+    needs="import room",
+    causes="tracker-fails tracker-writes-nothing",
     level="full",
     project=True,
 )
@@ -257,8 +251,8 @@ EXCLUDED = ("other-release",)
 @check(
     "imports",
     "Imports",
-    needs=("import", "packages", "conflicts"),
-    causes=("package-import-crashes", "package-broken-on-gpu", "package-import-broken"),
+    needs="import packages conflicts",
+    causes="package-import-crashes package-broken-on-gpu package-import-broken",
     level="full",
     project=True,
 )

@@ -13,13 +13,16 @@ import sys
 import sysconfig
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from gpukit.errors.known import diagnosed, sign_ids
+from gpukit.findings.checks import Check, check
 from gpukit.findings.finding import Finding, problem
 from gpukit.project.messages import plain
+from gpukit.project.stack import Stack
 
 PACKAGES = Path(__file__).resolve().parents[2]  # the folder that holds gpukit
 # The gpukit that runs here, even if the current directory has a gpukit.py. Its own child processes find it there too.
@@ -32,12 +35,12 @@ RUN = (
 class TorchError(Exception):
     """An exception's name and text, or how the process ended: Death, with its exit status, or Timeout.
 
-    `log` is the end of its output.
+    `log` is the end of its output. `device`: where it was raised, if that is known.
     """
 
-    def __init__(self, kind: str, text: str, log: str = "", status: int | None = None) -> None:
+    def __init__(self, kind: str, text: str, log: str = "", status: int | None = None, device: str = "") -> None:
         super().__init__(f"{kind}: {text}" if text else kind)
-        self.kind, self.text, self.log, self.status = kind, text, log, status
+        self.kind, self.text, self.log, self.status, self.device = kind, text, log, status, device
 
 
 class TorchProcess:
@@ -147,6 +150,7 @@ COMMON = (
     "two-cudnn",
     "host-memory-full",
     "gpu-hangs",
+    "gpu-computing-fails",
 )
 
 
@@ -202,3 +206,22 @@ def diagnose(error: TorchError, ids: Iterable[str], fallback: str, where: str, e
 def cause_ids(text: str) -> list[str]:
     """The ids of verify's causes that a text can have, the most likely first."""
     return [CAUSE_OF_RULE.get(id, id) for id in sign_ids(text)] if text.strip() else []
+
+
+def torch_check(
+    id: str, title: str, fallback: str = "gpu-computing-fails", **options: Any
+) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
+    """A check that may raise a TorchError, which is reported by its cause: one of the check's own, or `fallback`."""
+
+    def decorated(judge: Callable[[Any, Stack], Finding]) -> Check:
+        @wraps(judge)
+        def judged(probes: Any, stack: Stack) -> Finding:
+            try:
+                return judge(probes, stack)
+            except TorchError as error:
+                return diagnose(error, made.causes, fallback, f"on {error.device}" if error.device else "", "")
+
+        made = check(id, title, **options)(judged)
+        return made
+
+    return decorated
