@@ -79,7 +79,7 @@ def lost_ids() -> Iterator[str]:
     for name, sections in IDS.items() if tag.returncode == 0 else ():
         path = f"{tag.stdout.strip()}:catalogue/{name}.yml"
         old = subprocess.run([*git, "show", path], capture_output=True, text=True)
-        before = yaml.safe_load(old.stdout) if old.returncode == 0 else {}
+        before = support.parse(old.stdout) if old.returncode == 0 else {}
         for section in sections:
             for id, entry in before.get(section, {}).items():
                 now = support.load(name).get(section, {})

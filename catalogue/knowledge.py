@@ -27,6 +27,7 @@ except ImportError:  # Python 3.10
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpukit/src"))
 from catalogue.check import explained, place
+from catalogue.support import parse
 from gpukit.errors.conditions import PREDICATES
 from gpukit.errors.machine import Machine
 from gpukit.findings.causes import COMMANDS, FILTERS, PLACEHOLDER, names_of
@@ -49,7 +50,7 @@ class FaultError(ValueError):
 
 
 def load() -> dict[str, Any]:
-    return {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yml"))}
+    return {path.stem: parse(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yml"))}
 
 
 # Checks
@@ -67,7 +68,7 @@ def unreadable() -> Iterator[str]:
             if len(line) > COLUMNS:
                 yield f"knowledge/{path.name}, line {number}: it has {len(line)} columns; the limit is {COLUMNS}."
         try:
-            yaml.safe_load(text)
+            parse(text)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark else ""
@@ -243,7 +244,7 @@ def condition(text: str | None, names: set[str] | None = None) -> Any:
     return compiled(ast.parse(raw, mode="eval").body)
 
 
-FACTS = set(yaml.safe_load((FOLDER / "common.yml").read_text(encoding="utf-8"))["facts"])
+FACTS = set(parse((FOLDER / "common.yml").read_text(encoding="utf-8"))["facts"])
 
 
 def anchors(pattern: str) -> list[str]:
@@ -287,9 +288,10 @@ def compiled() -> dict[str, Any]:
         name: {"test": condition(entry["test"]), "if_true": entry["if_true"], "if_false": entry["if_false"]}
         for name, entry in common["facts"].items()
     }
-    rest = {name: common[name] for name in ("figures", "values", "looks", "steps")}
+    rest = {name: common[name] for name in ("figures", "values", "in_text", "looks", "steps")}
+    lines = {name: "|".join(texts({"text": each})) for name, each in common["lines"].items()}
     topics = {name: data[name]["about"] for name in common["topics"]}
-    return {"topics": topics, "facts": facts, **rest, "causes": causes, "signs": signs}
+    return {"topics": topics, "facts": facts, "lines": lines, **rest, "causes": causes, "signs": signs}
 
 
 def cause(entry: dict[str, Any]) -> dict[str, Any]:

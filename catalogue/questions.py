@@ -11,14 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import support
 
 ROOT = support.HERE.parent
 PAGE = ROOT / "docs/questions.md"
-CONFIG = yaml.safe_load((ROOT / "copier.yml").read_text(encoding="utf-8"))
+CONFIG = support.parse((ROOT / "copier.yml").read_text(encoding="utf-8"))
 QUESTIONS = {name: question for name, question in CONFIG.items() if not name.startswith("_")}
 ASKED = {name: question for name, question in QUESTIONS.items() if "help" in question}
 HIDDEN = [name for name in QUESTIONS if name not in ASKED]

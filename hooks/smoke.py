@@ -21,7 +21,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,10 +29,11 @@ from urllib.parse import quote
 
 import probe
 
-from gpukit.errors import refusals as errors
 from gpukit.findings.causes import PROJECT
 from gpukit.host import facts
+from gpukit.host import refusals as errors
 from gpukit.project import devcontainer
+from gpukit.project.messages import announced
 
 PASSED, FAILED, SKIPPED = 0, 10, 11
 MAIN = ".devcontainer/devcontainer.json"
@@ -137,7 +137,7 @@ def start_base_image(project: Path, planned: Plan) -> int:
     with (
         contextlib.closing(client),
         tempfile.TemporaryDirectory(prefix="smoke-") as spare,
-        report_if_slow(planned.image),
+        announced(f"smoke: starting {planned.image} ... (GPU_TEMPLATE_SMOKE=off skips this)"),
     ):
         try:
             arguments, left_out = docker_arguments(config, client, Path(spare))
@@ -410,18 +410,6 @@ def launch(project: Path, *arguments: str) -> int:
         except KeyboardInterrupt:
             process.wait()  # it got the same Ctrl-C and cleans up
             raise
-
-
-@contextlib.contextmanager
-def report_if_slow(image: str) -> Iterator[None]:
-    """Report that the image is starting if it takes longer than two seconds."""
-    timer = threading.Timer(2, say, [f"starting {image} ... (GPU_TEMPLATE_SMOKE=off skips this)"])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def say(text: str) -> None:

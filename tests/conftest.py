@@ -19,6 +19,8 @@ import yaml
 from copier import run_copy
 from jinja2 import Environment
 
+from catalogue.support import parse
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from xdist.workermanage import WorkerController
@@ -65,8 +67,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("shuffle_sentences", False):
         shuffle_sentences()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
-    if "PYTEST_XDIST_WORKER" not in os.environ and config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
-        config.option.full = True  # a file or folder was named; the workers of xdist get this as an option
+    if hasattr(config, "workerinput"):
+        config.option.full = config.workerinput["full"]
+    elif config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        config.option.full = True  # a file or folder was named
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput["full"] = node.config.option.full
 
 
 def needs(path: Path) -> str:
@@ -188,11 +197,13 @@ def compile_once(
 def quick() -> Iterator[None]:
     """Make the many renders of the tests faster.
 
-    Skips a `git config` for each file, which only matters on file systems without modes, replaces the YAML parser in
-    Python with libyaml, which takes a tenth of the time, and compiles each Jinja text once, not once per render.
+    Skips a `git config` for each file, which only matters on file systems without modes, and asking git whether the
+    template is a bundle; replaces the YAML parser in Python with libyaml, which takes a tenth of the time; and compiles
+    each Jinja text once, not once per render.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("copier._main.is_git_available", lambda: False)
+        patch.setattr("copier._vcs.is_git_bundle", lambda path: False)
         patch.setattr("yaml.SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         patch.setattr(Environment, "compile", compile_once)
         yield
@@ -219,17 +230,26 @@ def generate(plain_template: Path, tmp_path_factory: pytest.TempPathFactory):
 def catalogue() -> dict[str, dict]:
     """The catalogue's files by name: `catalogue["hardware"]["hardware"]["h100"]`."""
     files = (ROOT / "catalogue").glob("*.yml")
-    return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
+    return {file.stem: parse(file.read_text(encoding="utf-8")) for file in files}
 
 
 DEAR = ("engine", "cluster", "network")  # markers of tests that take long and mostly wait
+SHARED = ("engine", "cluster")  # those whose engines and daemons one process uses at a time
+LONG = ("tests/train/", "tests/test_", "tests/launch/")  # the files that take longest, as they begin: train and render
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A process per core. Full runs get one more: the one with the containers mostly waits for them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + (config.option.full and config.args_source is pytest.Config.ArgsSource.TESTPATHS)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run fast tests first. With several processes, one starts with the slow tests, because engines are shared.
+    """Run fast tests first. Several processes start with those that take long, so that all end at the same time.
 
-    The tests of a file stay in one process because of its fixtures, as do all tests that need an engine.
+    The tests of a file stay in one process because of its fixtures, as do all tests that need an engine or Slurm.
     """
     if config.getoption("shuffle_sentences", False):
         for item in items:
@@ -240,8 +260,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     several = "PYTEST_XDIST_WORKER" in os.environ
     items.sort(key=lambda item: [bool(item.get_closest_marker(name)) ^ several for name in DEAR])
     if several:
+        items.sort(key=lambda item: not (any(map(item.get_closest_marker, DEAR)) or item.location[0].startswith(LONG)))
         for item in items:
-            marked = [name for name in DEAR if item.get_closest_marker(name)]
+            marked = [name for name in SHARED if item.get_closest_marker(name)]
             item.add_marker(pytest.mark.xdist_group(marked[0] if marked else item.location[0]))
 
 

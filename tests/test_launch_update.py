@@ -356,6 +356,8 @@ def test_answers_a_branch_and_a_private_template(
     assert refused(mine, "--to", "current", "--answers", "workflow") == "not-an-answer"
     assert refused(mine, "--answers") == "no-terminal"
     assert refused(mine, "--to", "current", "--answers", "workflow=none") == "copier-failed"
+    with pytest.raises(RefusalError, match=r"nothing was changed: cluster: [^']+\Z"):  # the template's own sentence
+        launch(mine, "--to", "current", "--answers", "cluster=slurm")
 
 
 @pytest.mark.slow

@@ -148,22 +148,6 @@ def test_the_build_context_has_only_what_the_dockerfile_copies(project: Path) ->
     assert copied == allowed
 
 
-def test_the_cap_on_shared_memory(generate, catalogue) -> None:
-    """Where CPU and GPU of a machine share their memory, and the image's torch can be capped by a variable."""
-    releases = catalogue["images"]["releases"]
-    for id, machine in catalogue["hardware"]["hardware"].items():
-        root = generate(hardware=id, tracking=["mlflow"])
-        stack = json.loads((root / "stack.json").read_text(encoding="utf-8"))
-        capped = machine["unified_memory"] and "allocator_cap" in releases[stack["base"]][stack["release"]]
-        for name in (".devcontainer/devcontainer.json", "compose.yaml"):
-            assert ("GPUKIT_MEMORY_FRACTION" in (root / name).read_text(encoding="utf-8")) == capped, (id, name)
-        for name in (".devcontainer/cpu/devcontainer.json", "compose.cpu.yaml"):
-            text = (root / name).read_text(encoding="utf-8") if (root / name).is_file() else ""
-            assert "per_process_memory_fraction" not in text, (id, name)
-    pinned = generate(hardware="dgx-spark", base="ngc", release="25.11")
-    assert "ALLOC_CONF" not in (pinned / ".devcontainer/devcontainer.json").read_text(encoding="utf-8")
-
-
 def test_the_image_is_scanned_by_its_list_of_packages(generate) -> None:
     job = yaml.safe_load((generate() / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]["image"]
     scan = job["steps"][-1]

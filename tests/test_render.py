@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -100,23 +100,46 @@ def everything(generate: Callable[..., Path]) -> dict[str, Path]:
     return {name: generate(**answers) for name, answers in CASES.items()}
 
 
+@pytest.fixture(scope="module")
+def texts(everything: dict[str, Path]) -> dict[tuple[Path, str], str]:
+    """Each text of all renders once: its file in a project and its content -> where it stands, for people."""
+    found: dict[tuple[Path, str], str] = {}
+    for name, project in everything.items():
+        for path in files(project):
+            relative = path.relative_to(project)
+            found.setdefault((relative, path.read_text(encoding="utf-8")), f"{relative} of {name}")
+    return found
+
+
 def files(project: Path) -> list[Path]:
     return sorted(path for path in project.rglob("*") if path.is_file())
 
 
 def different(projects: dict[str, Path], pattern: str) -> list[Path]:
     """The files of a pattern over all projects, each text once: most projects share most of them."""
-    found: dict[str, Path] = {}
+    found: dict[bytes, Path] = {}
     for project in projects.values():
         for path in sorted(project.glob(pattern)):
-            found.setdefault(hashlib.sha256(path.read_bytes()).hexdigest(), path)
+            found.setdefault(path.read_bytes(), path)
     return list(found.values())
 
 
-def unchanged() -> set[tuple[str, bytes]]:
+def with_new_lines(paths: list[Path]) -> list[Path]:
+    """Files that together have each line of all of them, comments aside, after each line that it follows somewhere."""
+    seen: set[tuple[str, str]] = set()
+    found = []
+    for path in sorted(paths, key=lambda path: path.stat().st_size, reverse=True):
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+        if not seen.issuperset(itertools.pairwise(lines)):
+            seen.update(itertools.pairwise(lines))
+            found.append(path)
+    return found
+
+
+def unchanged() -> set[tuple[str, str]]:
     """Files that are copied as they are; what is tested here is the others."""
     names = [name for name in working_tree() if name.startswith("template/") and not name.endswith(".jinja")]
-    return {(re.sub("{%.*?%}", "", Path(name).name), (ROOT / name).read_bytes()) for name in names}
+    return {(re.sub("{%.*?%}", "", Path(name).name), (ROOT / name).read_text(encoding="utf-8")) for name in names}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -139,9 +162,15 @@ def test_renders(generate: Callable[..., Path], name: str) -> None:
     assert validation.skipped == []
 
 
+PARSED: set[tuple[str, str]] = set()  # most projects share most of their files
+
+
 def parsed(project: Path) -> None:
     for path in files(project):
         text = path.read_text(encoding="utf-8")
+        if (path.name, text) in PARSED:
+            continue
+        PARSED.add((path.name, text))
         if path.suffix == ".json":
             json.loads(text)
         elif path.suffix == ".toml":
@@ -233,7 +262,7 @@ def lint(tool: str, *arguments: str, paths: list[Path], cwd: Path | None = None)
 
 
 def test_dockerfiles_are_linted(everything: dict[str, Path], tmp_path: Path) -> None:
-    lint("hadolint", "--no-color", paths=different(everything, "Dockerfile"), cwd=tmp_path)
+    lint("hadolint", "--no-color", paths=with_new_lines(different(everything, "Dockerfile")), cwd=tmp_path)
 
 
 def test_shell_is_linted(everything: dict[str, Path], tmp_path: Path) -> None:
@@ -303,14 +332,12 @@ def test_linters_find_what_is_wrong(tmp_path: Path, tool: str, arguments: list[s
             lint(tool, *arguments, paths=[path], cwd=tmp_path)
 
 
-def test_nothing_is_silenced(everything: dict[str, Path]) -> None:
+def test_nothing_is_silenced(texts: dict[tuple[Path, str], str]) -> None:
     """What linters find is mended, not ignored, in what a project's owner reads."""
     silenced = re.compile(
         r"hadolint\s+(?:global\s+)?ignore|shellcheck\s+disable|#\s*noqa|zizmor:\s*ignore|fmt:\s*(?:off|skip)"
     )
-    for project in everything.values():
-        for path in files(project):
-            assert not silenced.search(path.read_text(encoding="utf-8")), path
+    assert [where for (_, text), where in texts.items() if silenced.search(text)] == []
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -439,6 +466,21 @@ def test_documents_are_short_and_what_they_name_exists(everything: dict[str, Pat
                     assert known or any(place.exists() for place in places), (name, path.name, span)
 
 
+def test_memory_is_capped_where_cpu_and_gpu_share_it(generate: Callable[..., Path], everything: dict[str, Path]) -> None:
+    """If the image's torch can be capped by a variable; never in the configuration without a GPU."""
+    releases = support.load("images")["releases"]
+    for name, project in everything.items():
+        stack = json.loads((project / "stack.json").read_text(encoding="utf-8"))
+        unified = any(HARDWARE[id]["unified_memory"] for id in stack["targets"])
+        capped = unified and "allocator_cap" in releases[stack["base"]][stack["release"]]
+        for file in filter(Path.exists, (project / ".devcontainer/devcontainer.json", project / "compose.yaml")):
+            assert ("GPUKIT_MEMORY_FRACTION" in file.read_text(encoding="utf-8")) == capped, (name, file)
+        for file in filter(Path.exists, (project / ".devcontainer/cpu/devcontainer.json", project / "compose.cpu.yaml")):
+            assert "per_process_memory_fraction" not in file.read_text(encoding="utf-8"), (name, file)
+    pinned = generate(hardware="dgx-spark", base="ngc", release="25.11")
+    assert "ALLOC_CONF" not in (pinned / ".devcontainer/devcontainer.json").read_text(encoding="utf-8")
+
+
 def test_stack_says_where_torch_comes_from(everything: dict[str, Path]) -> None:
     releases = support.load("images")["releases"]
     for project in everything.values():
@@ -463,12 +505,10 @@ BANNED = re.compile(
 )
 
 
-def test_texts_are_plain(everything: dict[str, Path]) -> None:
-    found = set()
-    for name, project in everything.items():
-        for path in files(project):
-            text = " ".join(path.read_text(encoding="utf-8").split())
-            found |= {f"{path.relative_to(project)} of {name}: {phrase}" for phrase in BANNED.findall(text)}
+def test_texts_are_plain(texts: dict[tuple[Path, str], str]) -> None:
+    found = {
+        f"{where}: {phrase}" for (_, text), where in texts.items() for phrase in BANNED.findall(" ".join(text.split()))
+    }
     assert sorted(found) == []
 
 
@@ -500,25 +540,22 @@ def test_the_readme_names_what_is_downloaded(generate: Callable[..., Path]) -> N
         assert f"`{name}` {size}" in readme
 
 
-def test_no_residue(everything: dict[str, Path]) -> None:
+def test_no_residue(texts: dict[tuple[Path, str], str]) -> None:
     """No blank lines or spaces that a removed block left behind, and nothing of Jinja."""
     same = unchanged()
     found = set()
-    for name, project in everything.items():
-        for path in files(project):
-            text = path.read_text(encoding="utf-8")
-            if (path.name, path.read_bytes()) in same or not text:
-                continue
-            where = f"{path.relative_to(project)} of {name}"
-            blank = "\n\n\n\n" if path.suffix == ".py" else "\n\n\n"
-            found |= {f"{where}: blank lines" for _ in [0] if blank in text}
-            found |= {f"{where}: begins with a blank line" for _ in [0] if text[0].isspace()}
-            found |= {f"{where}: ends otherwise than with one newline" for _ in [0] if not re.search(r"\S\n\Z", text)}
-            found |= {f"{where}: spaces at the end of {line!r}" for line in re.findall(r".*[ \t]$", text, re.M)}
-            found |= {f"{where}: blank line before a closing bracket" for _ in [0] if re.search(r"\n\n\s*[)\]}]", text)}
-            jinja = r"\{%|\{#(?!\w)|\bUndefined\b" + (r"" if path.suffix in (".py", ".ipynb") else r"|%\}|(?<!\$)\{\{")
-            ours = re.sub(r'(?s)TEMPLATE = """.*?"""', "", text)  # a chat template is Jinja too
-            found |= {f"{where}: {line.strip()!r}" for line in re.findall(f".*(?:{jinja}).*", ours)}
+    for (path, text), where in texts.items():
+        if (path.name, text) in same or not text:
+            continue
+        blank = "\n\n\n\n" if path.suffix == ".py" else "\n\n\n"
+        found |= {f"{where}: blank lines" for _ in [0] if blank in text}
+        found |= {f"{where}: begins with a blank line" for _ in [0] if text[0].isspace()}
+        found |= {f"{where}: ends otherwise than with one newline" for _ in [0] if not re.search(r"\S\n\Z", text)}
+        found |= {f"{where}: spaces at the end of {line!r}" for line in text.splitlines() if line != line.rstrip(" \t")}
+        found |= {f"{where}: blank line before a closing bracket" for _ in [0] if re.search(r"\n\n\s*[)\]}]", text)}
+        jinja = r"\{%|\{#(?!\w)|\bUndefined\b" + (r"" if path.suffix in (".py", ".ipynb") else r"|%\}|(?<!\$)\{\{")
+        ours = re.sub(r'(?s)TEMPLATE = """.*?"""', "", text)  # a chat template is Jinja too
+        found |= {f"{where}: {line.strip()!r}" for line in ours.splitlines() if re.search(jinja, line)}
     assert sorted(found) == []
 
 
@@ -560,9 +597,10 @@ def test_only_what_was_answered_is_named(everything: dict[str, Path]) -> None:
     for name, project in everything.items():
         for path in files(project):
             relative = path.relative_to(project)
-            if (path.name, path.read_bytes()) in same or relative.parts[0] == ".copier-answers.yml":
+            text = path.read_text(encoding="utf-8")
+            if (path.name, text) in same or relative.parts[0] == ".copier-answers.yml":
                 continue
-            text = path.read_text(encoding="utf-8").lower()
+            text = text.lower()
             for word, answered in WORDS.items():
                 if word in text and not answered(CASES[name]) and str(relative) not in ELSEWHERE.get(word, ()):
                     found.add(f"{relative} of {name} names {word}")

@@ -12,6 +12,7 @@ import pytest
 
 from gpukit.cli.main import main
 from gpukit.doctor import main as doctor
+from gpukit.errors.machine import Machine
 from gpukit.errors.signs import signs
 from gpukit.findings import checks
 from gpukit.findings.checks import check, command, run, select
@@ -164,6 +165,7 @@ def test_explain_of_an_unknown_id_names_similar_ones(capsys, id, similar):
 @pytest.fixture
 def in_a_project(monkeypatch, tmp_path):
     monkeypatch.setattr("gpukit.cli.explain.find_root", lambda: tmp_path)
+    monkeypatch.setattr("gpukit.cli.explain.this_machine", Machine)  # asking this one takes 0.1 s
 
 
 WITHOUT_CAUSE = [sign for sign in signs() if sign.id not in data("knowledge")["causes"]]

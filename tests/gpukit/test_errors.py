@@ -77,10 +77,15 @@ def test_knowledge_has_no_faults_and_is_compiled():
     assert knowledge.TARGET.read_text(encoding="utf-8") == knowledge.written(), message
 
 
-def test_the_examples_of_the_signs():
+@pytest.fixture(scope="module")
+def examples():
+    """Each sign, and the diagnosis of its example."""
+    return [(sign, diagnose(sign.example)) for sign in signs()]
+
+
+def test_the_examples_of_the_signs(examples):
     wrong = []
-    for sign in signs():
-        found = diagnose(sign.example)
+    for sign, found in examples:
         first = found.causes[0].sign.id if found.causes else found.confidence
         if first != sign.id or (found.confidence == NOTHING) != (sign.level == NOTE):
             wrong.append(f"{sign.id}: its example is explained as {first}, {found.confidence}")
@@ -89,10 +94,10 @@ def test_the_examples_of_the_signs():
     assert not wrong, "\n".join(["", *wrong])
 
 
-def test_sentences_are_complete_in_every_place():
+def test_sentences_are_complete_in_every_place(examples):
     wrong = []
-    for sign in signs():
-        for found in diagnose(sign.example).causes:
+    for _, diagnosis in examples:
+        for found in diagnosis.causes:
             for place in PLACES:
                 words = found.words(place)
                 for text in (words.why, words.remedy, words.check, words.more):
@@ -150,57 +155,9 @@ def test_a_condition_that_is_wrong(when, message):
     assert message in knowledge.wrong_condition(when, {"wsl"})
 
 
-# What is an error at all
+# Confidence and evidence
 
 TRAINING = "\n".join(f"step {number} loss 0.{number} lr 0.001" for number in range(5, 9))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "node1:22:44 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.\n"
-        "node1:22:44 [0] NCCL INFO Failed to open libibverbs.so[.1]\nnode1:22:44 [0] NCCL INFO Init COMPLETE\n"
-        + TRAINING,
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\nbatch size 32 -> 16\n" + TRAINING,
-        TRAINING + "\ntraining finished: 0 errors\n",
-        "Collecting torch\nDownloading torch-2.9.1.whl\nInstalling collected packages: torch\nSuccessfully installed "
-        "torch-2.9.1",
-        "tests/test_oom.py::test_cuda_out_of_memory PASSED\ntests/test_x.py::test_permission_denied PASSED\n=== 2 "
-        "passed in 1.2s ===",
-        "Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.\nMinimum and Maximum cuda capability supported by "
-        "this "
-        "version of PyTorch is (8.0) - (12.0)\n" + TRAINING,
-    ],
-)
-def test_nothing_is_wrong(text):
-    assert diagnose(text).confidence == NOTHING
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "java.net.ConnectException: Connection refused\n\tat com.foo.Bar.run(Bar.java:12)",
-        "npm ERR! Error: EACCES: permission denied, mkdir '/usr/local/lib/node_modules/foo'",
-        'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space\n\tat a.B.run(B.java:3)',
-        "panic: out of memory\ngoroutine 7 [running]:",
-        "redis.exceptions.ResponseError: OOM command not allowed when used memory > 'maxmemory'.",
-        "mysqld: [ERROR] Bind on TCP/IP port: size mismatch",
-        "AssertionError: dimension mismatch in ledger: 3 != 4",
-        "KeyError: 'LABEL_MAP'",
-        "TypeError: greet() missing 1 required positional argument: 'name'",
-        "IndexError: list index out of range",
-        "AttributeError: 'NoneType' object has no attribute 'group'",
-        "error[E0382]: borrow of moved value\nerror: could not compile `foo` due to previous error",
-        'Traceback (most recent call last):\n  File "manage.py", line 22, in <module>\n'
-        "django.db.utils.OperationalError: connection to server at 127.0.0.1, port 5432 failed: Connection refused",
-    ],
-)
-def test_an_error_of_another_field_is_none_of_the_stack(text):
-    found = diagnose(text)
-    assert found.confidence == UNKNOWN or found.program
-
-
-# Confidence and evidence
 
 
 def test_words_with_one_cause_are_certain_and_others_are_not():
@@ -415,8 +372,8 @@ def test_interleaved_ranks_and_a_log_that_was_cut():
 
 def test_an_id_of_a_newer_release_is_ignored():
     machine = from_json({"targets": ["rtx-9000"], "torch": {"version": "3.0", "engine": "x"}, "later": 1})
-    assert machine.with_targets() == machine
-    assert from_json({"targets": ["dgx-spark"]}).with_targets().unified_memory is True
+    assert machine.completed() == machine
+    assert from_json({"targets": ["dgx-spark"]}).completed().unified_memory is True
 
 
 def test_a_remedy_needs_a_form_for_each_place():

@@ -27,7 +27,7 @@ HEALTHY = "step 1 loss 0.5 lr 0.1\nstep 2 loss 0.4 lr 0.1\ntraining finished\n"
 
 @pytest.fixture(autouse=True)
 def nothing_known_of_this_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "this_machine", Machine)
+    monkeypatch.setattr(command, "this_machine", lambda *_: Machine())
     monkeypatch.chdir(tmp_path)
 
 
@@ -99,7 +99,7 @@ def test_machine_from_a_file_or_this_one(tmp_path, monkeypatch, capsys):
     old = tmp_path / "machine.json"
     old.write_text('{"machine": {"gpus": [{"name": "NVIDIA GeForce GTX 1080"}]}}', encoding="utf-8")
     assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
-    monkeypatch.setattr(command, "this_machine", lambda: Machine(gpus=(Card(capability="12.0"),)))
+    monkeypatch.setattr(command, "this_machine", lambda *_: Machine(gpus=(Card(capability="12.0"),)))
     assert causes(capsys, NO_KERNEL)[0] == "no-kernel-newer-card"
     assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
 

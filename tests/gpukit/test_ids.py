@@ -10,8 +10,8 @@ import pytest
 import gpukit
 from gpukit.cli import ids
 from gpukit.doctor import driver, grant, running
-from gpukit.errors import refusals
 from gpukit.errors.signs import named, signs
+from gpukit.host import refusals
 from gpukit.project.data import data
 from gpukit.verify import software, torch_process
 

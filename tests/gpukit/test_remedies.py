@@ -25,13 +25,13 @@ from packaging.requirements import Requirement
 from gpukit.cli.main import parse
 from gpukit.cli.table import COMMANDS
 from gpukit.doctor import main as doctor
-from gpukit.errors.refusals import BUILD_KINDS
 from gpukit.errors.signs import NOTE, signs
 from gpukit.findings import causes
 from gpukit.findings import checks as findings
 from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE
 from gpukit.host import stacks
 from gpukit.host.cards import data
+from gpukit.host.refusals import BUILD_KINDS
 from gpukit.project.pyproject import matches
 from gpukit.verify import main as verify
 from tests.conftest import HERE, ROOT, git, quick

@@ -20,13 +20,14 @@ from gpukit.host.project import Project
 from gpukit.project import flags, specification
 from gpukit.project.messages import RefusalError
 from gpukit.validate import compose, files, values
-from gpukit.validate.main import HOST, PASSED, Validation, run
+from gpukit.validate.main import FAILED, HOST, PASSED, Validation, run
 from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT
 
 MAIN, CPU = ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"
 COMPOSE, COMPOSE_CPU, HOST_ENV = "compose.yaml", "compose.cpu.yaml", ".devcontainer/host.env"
 INITIALIZE, PYPROJECT, STACK = ".devcontainer/initialize.sh", "pyproject.toml", "stack.json"
+SLURM = "cluster/train.sbatch"
 ANSWERS, WORKFLOW = ".copier-answers.yml", ".github/workflows/ci.yml"
 REFERENCE = ROOT.parent / "shared/reference"
 PROJECTS = {
@@ -36,6 +37,7 @@ PROJECTS = {
         "credentials": ["aws"],
         "data_dir": "/srv/data",
         "workflow": "notebook",
+        "cluster": ["slurm"],
     },
     "unified memory": {"hardware": "dgx-spark", "use_case": "llm", "workflow": "scripts"},
 }
@@ -183,6 +185,15 @@ BROKEN = {
     "launch: is empty": ("launch", re.compile(r".+", re.DOTALL), ""),
     "launch: sh cannot": ("launch", END, "\nif then\n"),
     f"{INITIALIZE}: sh cannot": (INITIALIZE, END, "\necho 'unfinished\n"),
+    "launch: line 1": ("launch", "#!/bin/sh", "#!/bin/hs"),
+    "launch: line 1, in a comment": ("launch", "#!/bin/sh", "# /bin/sh"),
+    f"{SLURM}: line 1": (SLURM, "env bash", "env bsah"),
+    "`mkdir`": (INITIALIZE, "\nmkdir -p outputs", "\nmkdri -p outputs"),
+    "`folder`": (INITIALIZE, "\nfolder ", "\nfodler "),
+    "container does not start": (INITIALIZE, "\numask", "\nexit 1\numask"),
+    "ends before its last line": (INITIALIZE, "\numask", "\nexit\numask"),
+    "`--gpus-per-node`": (SLURM, "#SBATCH --gpus-per-node", "#SBATCH --gpu-per-node"),
+    "`#SBATCH`": (SLURM, "#SBATCH --nodes", "#SBTACH --nodes"),
     "does not create .launch/huggingface": (INITIALIZE, '"$cache" .launch/huggingface', '"$cache" .launch/hugging'),
     "does not create .aws,": (INITIALIZE, 'folder "$HOME/.aws"\n', ""),
     "does not create .launch/jupyter-token": (INITIALIZE, re.compile(r"\[ -s .launch/jupyter-token[^\n]+\n"), ""),
@@ -213,6 +224,11 @@ BROKEN = {
     "have no code for": (STACK, re.compile(r'"capability": "[^"]+"'), '"capability": "3.0"'),
     # Dockerfile
     "`WORKDIR`": ("Dockerfile", "\nWORKDIR /etc/gpukit", "\nWORKDRI /etc/gpukit"),
+    "`tmpfs`": ("Dockerfile", "RUN --mount=type=bind,source=vendor", "RUN --mount=target=/t,type=tmpf RUN --mount=type=bind,source=vendor"),
+    "RUN has no mount of the type folder": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN --network=none --mount=type=folder,target=/t true\nWORKDIR /workspace"),
+    "has no line `END`": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN <<END\necho 1\nWORKDIR /workspace"),
+    "this ENTRYPOINT": ("Dockerfile", END, '\nENTRYPOINT ["python3"]\n'),
+    "this ENTRYPOINT, in the other form": ("Dockerfile", END, "\nENTRYPOINT exec python -m mine\n"),
     "runs as root": ("Dockerfile", "\nUSER ${USER_UID}", ""),
     "runs as root, named": ("Dockerfile", "USER ${USER_UID}", "USER root"),
     "argument UV_INDEX": ("Dockerfile", "ARG UV_INDEX\n", ""),
@@ -273,6 +289,8 @@ BROKEN = {
     "cache is not declared": (COMPOSE, "    volumes:\n", "    volumes:\n      - cache:/cache\n"),
     "is not external": (COMPOSE, "    external: true\n", ""),
     "/services/dev/networks": (COMPOSE, re.compile(r"\nnetworks:\n.+", re.DOTALL), ""),
+    "no closing brace": (COMPOSE, "127.0.0.1:${MLFLOW_PORT:-5000}", "127.0.0.1:${MLFLOW_PORT:-5000"),
+    "no closing brace, in another": (COMPOSE, "UV_INDEX: ${UV_INDEX:-}", "UV_INDEX: ${UV_INDEX:-${OTHER}"),
     # compose.cpu.yaml
     f"{COMPOSE_CPU}: /services/dev/deploy": (COMPOSE_CPU, "    deploy: !reset null\n", ""),
     f"{COMPOSE_CPU}: /services/dev/build/args": (COMPOSE_CPU, "TORCH_BACKEND: cpu", "TORCH_BACKEND: cu130"),
@@ -312,6 +330,14 @@ LEGAL = {
     "Podman's flags": (MAIN, *flag("--userns=keep-id:uid=1000,gid=1000", "--security-opt=label=disable", "--tz=local")),
     "initialize.sh and more": (MAIN, re.compile(r'"initializeCommand": (\[[^]]+\])'), r'"initializeCommand": {"a": \1, "b": "true"}'),
     "a here-document": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN <<END\necho 1\nEND\nworkdir /workspace"),
+    "an entrypoint": ("Dockerfile", END, '\nENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]\n'),
+    "an entrypoint of the shell": ("Dockerfile", END, '\nENTRYPOINT ["sh", "-c", "date; exec \\"$@\\"", "--"]\n'),
+    "no entrypoint": ("Dockerfile", END, "\nENTRYPOINT []\n"),
+    "mounts of a build": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN --mount=target=/t --mount=type=ssh,required --mount=type=$K,target=/k echo type=x\nWORKDIR /workspace"),
+    "more in initialize.sh": (INITIALIZE, END, "\nif false; then\nexit 1\nfi\nnvidia-smi || true\ngit config x y\nown-tool\ncat <<EOF >/dev/null\nHello\nEOF\nexit 0\n"),
+    "more for Slurm": (SLURM, "\n#SBATCH --nodes", "\n##SBATCH --nods=1\n# SBATCH --x\n#SBATCH -p gpu\n#SBATCH --part=gpu\n#SBATCH --mem=0\n#SBATCH --tres-per-task=cpu:1\n#SBATCH --nodes"),
+    "another shell": ("launch", "#!/bin/sh", "#! /usr/bin/env -S bash"),
+    "variables of a service": (COMPOSE, "    init: true\n    command", "    init: true\n    labels: [\"a=$${HOME\", \"b=${A:-{x}}\", \"c=${B:-${C:-1}}\"]\n    command"),
     "a digest": ("Dockerfile", re.compile(r"(BASE_IMAGE:-[^}]+)"), r"\1@sha256:" + "0a" * 32),
     "another stage": ("Dockerfile", "\nFROM system AS tools", "\nFROM busybox AS own\nFROM system AS tools\nCOPY --from=own /bin/sh /own"),
     "a system package": ("apt.txt", END, "ffmpeg # for video\n"),
@@ -386,6 +412,14 @@ def test_legal_edits_are_accepted(projects: list[Path], what: str) -> None:
     assert [problem for problems in results(chosen, LEGAL[what]) for problem in problems] == []
 
 
+def test_each_file_that_no_program_can_read_is_one_problem(projects: list[Path]) -> None:
+    """A file that cannot be read is not compared with others."""
+    for name in files.generated(projects[0]):
+        with edited(projects[0], name, START, "<<<<<<< mine\n") as applies:
+            problems = Validation(projects[0]).problems() if applies else []
+        assert [problem.file for problem in problems] == [name] * applies
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     {
@@ -398,17 +432,15 @@ def test_legal_edits_are_accepted(projects: list[Path], what: str) -> None:
     }.items(),
     ids=str,
 )
-def test_each_file_that_no_program_can_read_is_one_problem(projects: list[Path], change: bytes, says: str) -> None:
+def test_why_no_program_can_read_a_file(projects: list[Path], tmp_path: Path, change: bytes, says: str) -> None:
     names = {"byte order mark": files.NO_MARK, "the line ends of Windows": files.UNIX}
-    for name in names.get(says, files.generated(projects[0])):
-        path = projects[0] / name
-        if not path.is_file():
-            continue
-        before = path.read_bytes()
-        path.write_bytes(change + before)
-        (problem,) = Validation(projects[0]).problems()
-        path.write_bytes(before)
-        assert problem.file == name and says in str(problem)
+    project = shutil.copytree(projects[0], tmp_path / "project")
+    changed = [name for name in names.get(says, files.generated(project)) if (project / name).is_file()]
+    for name in changed:
+        (project / name).write_bytes(change + (project / name).read_bytes())
+    problems = Validation(project).problems()
+    assert sorted(problem.file for problem in problems) == sorted(changed)
+    assert all(says in str(problem) for problem in problems)
 
 
 def test_several_causes_are_several_problems(projects: list[Path]) -> None:
@@ -626,6 +658,16 @@ def test_a_missing_or_damaged_wheel_is_named(projects: list[Path], capfd: pytest
         assert run(projects[1], wheel=False) == PASSED, "the hook reports this itself"
     finally:
         shutil.rmtree(folder)
+
+
+def test_who_reads_the_status_gets_no_line_that_all_is_well(
+    projects: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(projects[1], wheel=False, brief=True) == PASSED
+    assert capfd.readouterr() == ("", "")
+    with edited(projects[1], MAIN, "--ipc=host", "--ipc=hots"):
+        assert run(projects[1], wheel=False, brief=True) == FAILED
+    assert "hots" in capfd.readouterr().err
 
 
 def test_a_start_is_refused_and_what_resembles_nothing_is_listed(projects: list[Path]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import compileall
 import functools
 import json
+import py_compile
 import shutil
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -81,7 +84,7 @@ CONFIG = {
 }
 
 
-def write_project(root: Path) -> Path:
+def write_project(root: Path, wheel: Path | None = None) -> Path:
     cpu = json.loads(json.dumps(CONFIG).replace('"../Dockerfile"', '"../../Dockerfile"').replace('".."', '"../.."'))
     cpu["runArgs"] = cpu["runArgs"][1:]
     cpu["containerEnv"]["GPUKIT_DEVICE"] = "cpu"
@@ -102,7 +105,7 @@ def write_project(root: Path) -> Path:
         path.write_text(content, encoding="utf-8")
     shutil.copy2(TEMPLATE / "launch", root / "launch")
     (root / "vendor").mkdir(exist_ok=True)
-    shutil.copy2(wheel(), root / "vendor")
+    shutil.copy2(wheel or compiled(), root / "vendor")
     return root
 
 
@@ -112,6 +115,22 @@ def wheel() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="gpukit-wheel-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return writer.write(writer.running(), folder)
+
+
+@functools.cache
+def compiled() -> Path:
+    """The same with its modules compiled, which takes most of the time of a start: tests start it hundreds of times.
+
+    A Python of another version compiles the source, as with the wheel of a project.
+    """
+    copy = Path(shutil.copytree(wheel().parent, wheel().parent / "compiled")) / wheel().name
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(copy, "a") as archive:
+        archive.extractall(folder)
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH  # zipimport compares dates of others
+        compileall.compile_dir(folder, quiet=1, legacy=True, stripdir=folder, invalidation_mode=mode)
+        for path in sorted(Path(folder).rglob("*.pyc")):
+            archive.write(path, path.relative_to(folder))
+    return copy
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import termios
@@ -207,19 +208,61 @@ def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
     (project / "small").symlink_to("src/small")  # where Python looks for it
     launch(project, "--cpu", "run", "--", "true")  # builds the image
     for moment in (0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, None):
-        ours, theirs = pty.openpty()
-        options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "preexec_fn": take_terminal}
-        process = start(project, "--cpu", "try", options=options)
-        os.close(theirs)
-        output = read_until(ours, b"training\r", 30) if moment is None else read_until(ours, b"", moment)
-        os.write(ours, b"\x03")
-        output += read_until(ours, None, 15)
-        assert process.wait(timeout=1) == 130, (moment, output.decode())
-        os.close(ours)
+        code, output = interrupted(project, "try", moment=moment, words=b"training\r")
+        assert code == 130, (moment, output.decode())
         assert output.count(b"nterrupted") == 1, (moment, output)
         assert moment or b"Traceback" not in output
         assert left(project) == []
     (project / "small").unlink()
+
+
+def test_ctrl_c_on_a_terminal_ends_a_start_at_any_moment(project: Path) -> None:
+    launch(project, "--cpu", "run", "--", "true")  # builds the image
+    program = ["--", "sh", "-c", "echo ready; exec sleep 60"]
+    for command, words, moments in (
+        (["run", *program], b"ready\r", (0.2, 0.3, 0.4, 0.5, 0.7, None)),
+        (["up"], b"is up", (0.3, 0.6)),
+        (["shell", *program], b"ready\r", (0.5, None)),
+        (["notebook"], b"token=", (0.5,)),
+    ):
+        for moment in moments:
+            code, output = interrupted(project, *command, moment=moment, words=words)
+            if words not in output or "--" in command:
+                assert code == 130, (command, moment, output.decode())
+            if words in output or b"still starting" in output:
+                launch(project, "stop")
+            assert left(project) == []
+
+
+def test_what_is_typed_reaches_the_program(project: Path) -> None:
+    """All of it and in order, with the size of the terminal, which is given back as it was."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 41, 123, 0, 0))
+    before = termios.tcgetattr(theirs)
+    options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "preexec_fn": take_terminal}
+    process = start(project, "--cpu", "run", "--", "sh", "-c", "echo ready; read a; stty size; cat", options=options)
+    read_until(ours, b"ready\r", 30)
+    os.write(ours, b"one\r")
+    seen = read_until(ours, b"123\r", 10)
+    os.write(ours, b"two\r\x04")
+    assert process.wait(timeout=10) == 0
+    assert (seen + read_until(ours, b"two\r\ntwo", 5)).split() == [b"one", b"41", b"123", b"two", b"two"]
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
+
+
+def interrupted(project: Path, *command: str, moment: float | None, words: bytes) -> tuple[int, bytes]:
+    """Press Ctrl-C on a terminal after a time in seconds, or when it shows some words: exit status and output."""
+    ours, theirs = pty.openpty()
+    options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "preexec_fn": take_terminal}
+    process = start(project, "--cpu", *command, options=options)
+    os.close(theirs)
+    output = read_until(ours, words if moment is None else b"", moment or 30)
+    os.write(ours, b"\x03")
+    output += read_until(ours, None, 15)
+    os.close(ours)
+    return process.wait(timeout=1), output
 
 
 def take_terminal() -> None:

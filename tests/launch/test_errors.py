@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gpukit.errors.machine import Card, Engine, Machine
-from gpukit.errors.refusals import BUILD_KINDS, KINDS, classify, explain, lacks_gpu
 from gpukit.errors.signs import signs
+from gpukit.host.refusals import BUILD_KINDS, KINDS, classify, explain, lacks_gpu
+from tests.gpukit.test_errors import CORPUS
 
-BLOCKS = (Path(__file__).parent / "engine-words.txt").read_text(encoding="utf-8").split("\n\n")[1:]
-CASES = [block.strip().splitlines() for block in BLOCKS]
 STEP = 'ERROR: failed to solve: process "x" did not complete successfully'
 
 
-@pytest.mark.parametrize(("kind", "id", "text"), CASES, ids=lambda value: value[-40:])
-def test_an_engines_text_has_a_kind_and_a_cause(kind: str, id: str, text: str) -> None:
-    known = classify(text + "\n\nRun 'docker run --help' for more information\n")
-    assert known and known[0] == kind
-    assert id in ("*", known[1].cause.id)
-    refusal = str(explain(text, "It cannot start"))
-    assert "{name" not in refusal and "\n" not in refusal
-
-
-@pytest.mark.parametrize("sign", [sign for sign in signs() if sign.kind in KINDS], ids=lambda sign: sign.id)
-def test_a_sign_with_a_kind_is_found_by_its_example(sign) -> None:
-    known = classify(sign.example, (sign.kind,))
-    assert known and known[0] == sign.kind and known[1].cause.id in [cause.id for cause in sign.causes]
+def test_an_engines_text_has_a_kind_and_a_cause() -> None:
+    """The examples of the signs, and the texts that were written for them."""
+    of_kind = {sign.id: sign for sign in signs() if sign.kind in KINDS}
+    texts = [(sign.id, sign.example) for sign in of_kind.values()]
+    texts += [
+        (block.id, block.text) for blocks in CORPUS.values() for block in blocks if block.about["origin"] == "made"
+    ]
+    wrong = []
+    for id, text in texts:
+        if id in of_kind:
+            known = classify(f"{text}\n\nRun 'docker run --help' for more information\n", (of_kind[id].kind,))
+            refusal = str(explain(text, "It cannot start"))
+            if not known or known[1].sign.kind != of_kind[id].kind or "{name" in refusal or "\n" in refusal:
+                wrong.append((id, text, refusal))
+    assert not wrong
 
 
 def test_the_way_without_a_gpu_is_named_where_there_is_one() -> None:

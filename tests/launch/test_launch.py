@@ -18,8 +18,8 @@ import pytest
 
 from gpukit.cli import main as cli
 from gpukit.cli.table import COMMANDS
-from gpukit.errors.refusals import unfit_pin
 from gpukit.host.project import Project, dotenv
+from gpukit.host.refusals import unfit_pin
 from gpukit.launch import add, clean, compose, container, image, notebook, pin, torchrun
 from gpukit.project.messages import RefusalError
 from tests.conftest import started

@@ -170,6 +170,9 @@ class Native:
     def __init__(self, root: Path, indexes: Path, cpu: bool = True) -> None:
         self.root, self.home, self.cpu = write_project(root / "small"), root / "home", cpu
         self.facts()
+        tools = root / "path"  # no folder with other Pythons: uv starts each of them, and shims take seconds
+        tools.mkdir()
+        (tools / "uv").symlink_to(shutil.which("uv"))
         (self.root / "pyproject.toml").write_text(PYPROJECT)
         self.env = {
             **{
@@ -186,7 +189,7 @@ class Native:
             "UV_INDEX": f"pytorch={(indexes / ('cpu' if cpu else 'cu130')).as_uri()}",
             "PIP_INDEX_URL": (indexes / "ordinary").as_uri(),
             "GPUKIT_NATIVE": str(self.home),
-            "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), str(tools), "/usr/bin", "/bin"]),
         }
 
     def facts(self, **changes: object) -> None:

@@ -18,7 +18,7 @@ from gpukit.cli import commands, main
 from gpukit.image import guard
 from gpukit.wheel import writer
 from tests.conftest import HERE, git
-from tests.launch.conftest import wheel
+from tests.launch.conftest import wheel, write_project
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
 TOOLS = ("sh", "dirname", "git", "sed", "tr")  # what the script uses
@@ -36,6 +36,12 @@ def tools(folder: Path, **files: str | Path) -> Path:
             (folder / name).write_text(content, encoding="utf-8")
             (folder / name).chmod(0o755)
     return folder
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """With the wheel as it is, for what happens to its files."""
+    return write_project(tmp_path / "small project, with a comma", wheel())
 
 
 @pytest.fixture

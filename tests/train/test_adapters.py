@@ -59,3 +59,45 @@ def test_hugging_face_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path)
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="not installed: lightning")
 def test_lightning_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path) -> None:
     resumed_as_unbroken(loops.lightning, 0, 2, tmp_path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="not installed: lightning")
+def test_lightning_with_a_data_module_resumes_and_a_finished_run_repeats_nothing(tmp_path: Path) -> None:
+    import torch
+    from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from gpukit.train.adapters.lightning import ExactResume
+
+    counts = {"training": 0, "validation": 0}
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+        def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+            counts["training"] += 1
+            return self.layer(batch[0]).mean()
+
+        def validation_step(self, batch: list[torch.Tensor], batch_idx: int) -> None:
+            counts["validation"] += 1
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    class Data(LightningDataModule):
+        def train_dataloader(self) -> object:
+            return exact.loader(DataLoader(TensorDataset(torch.zeros(8, 3)), 4))
+
+        def val_dataloader(self) -> DataLoader:
+            return DataLoader(TensorDataset(torch.zeros(8, 3)), 4)
+
+    seen = []
+    for epochs in (2, 2, 3):
+        exact = ExactResume(tmp_path, every=1)
+        silent = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+        Trainer(max_epochs=epochs, callbacks=[exact], accelerator="cpu", **silent).fit(Module(), datamodule=Data())
+        seen.append(dict(counts))
+    assert [each["training"] for each in seen] == [4, 4, 6]
+    assert seen[1] == seen[0] and seen[2]["validation"] == seen[1]["validation"] + 2

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -708,3 +709,49 @@ def test_folds_that_make_their_own_optimizer(step_by_step: bool, tmp_path: Path)
         train(3, 2)
     assert train(3) == (6 if step_by_step else 3)
     assert train(4) == (8 if step_by_step else 4)
+
+
+@pytest.mark.parametrize("epoch", [1, 2], ids=["in the first epoch", "in the second"])
+@pytest.mark.parametrize("own", [False, True], ids=["given to the optimizer", "set after keep"])
+def test_another_learning_rate_is_used_or_reported(own: bool, epoch: int, tmp_path: Path, capsys: Any) -> None:
+    def begin(lr: float, steps: int) -> float:
+        with Run(tmp_path, save_steps=1) as run:
+            model = torch.nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5 if own else lr)
+            run.keep(model=model, optimizer=optimizer)
+            if own:
+                optimizer.param_groups[0]["lr"] = lr
+            for number in run.epochs(range(3)):
+                optimizer.param_groups[0]["momentum"] = 0.5 + number / 10
+                for _ in run.enumerate(range(4)):
+                    model(torch.ones(2)).sum().backward()
+                    optimizer.step()
+                    run.step()
+                    if run.completed == steps:
+                        return optimizer.param_groups[0]["lr"]
+        return optimizer.param_groups[0]["lr"]
+
+    begin(0.1, 4 * epoch - 2)
+    assert begin(0.1, 4 * epoch - 1) == 0.1 and " lr " not in capsys.readouterr().err
+    assert begin(0.02, 4 * epoch) == (0.02 if own else 0.1)
+    said = capsys.readouterr().err
+    assert "lr 0.02" in said and ("continues with lr 0.02" in said) == own
+    assert begin(0.02, 4 * epoch + 1) == (0.02 if own else 0.1)
+
+
+def test_a_run_whose_last_save_fails_does_not_end_with_0(tmp_path: Path) -> None:
+    def loop(folder: Path, report: Callable[..., None]) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        model = torch.nn.Linear(600, 600)
+        run = Run(folder)
+        run.keep(model=model)
+        for _ in run.epochs(range(1)):
+            run.step()
+
+    _, status = os.waitpid(start(loop, tmp_path / "x", tmp_path / "log"), 0)
+    assert os.waitstatus_to_exitcode(status) == 1
+    assert (
+        "cannot be read or written" in (tmp_path / "log.err").read_text()
+        and "Traceback" not in (tmp_path / "log.err").read_text()
+    )

@@ -98,7 +98,7 @@ class Record:
     @property
     def probes(self) -> SimpleNamespace:
         from gpukit.doctor.host import Result, Toolkit, refused
-        from gpukit.errors.refusals import explain
+        from gpukit.host.refusals import explain
 
         changes: dict[str, Any] = {}
         for title, text in self.sections:

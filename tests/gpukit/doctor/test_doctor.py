@@ -25,11 +25,11 @@ from gpukit.doctor.host import (
 )
 from gpukit.doctor.mounts import shown
 from gpukit.errors.diagnose import diagnose
-from gpukit.errors.refusals import explain
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
 from gpukit.host.cards import Card, cards, data, hardware
 from gpukit.host.process import run as run_process
+from gpukit.host.refusals import explain
 from gpukit.host.stacks import update_answers
 from gpukit.project.stack import load
 

@@ -19,7 +19,7 @@ def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
         return act(options)
     except RefusalError as refusal:
         asking = import_module("gpukit.launch.without_gpu")
-        lacking = import_module("gpukit.errors.refusals").lacks_gpu(refusal)
+        lacking = import_module("gpukit.host.refusals").lacks_gpu(refusal)
         if not lacking or options.command not in asking.COMMANDS or not asking.is_wanted(argv):
             raise
     return act(without)

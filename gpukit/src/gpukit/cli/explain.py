@@ -12,7 +12,7 @@ import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from gpukit.errors.diagnose import CERTAIN, LIKELY, NOTHING, UNKNOWN, Diagnosis, diagnose, relevant
+from gpukit.errors.diagnose import CERTAIN, LIKELY, NOTHING, UNKNOWN, Diagnosis, diagnose, engine_matters, relevant
 from gpukit.errors.machine import Machine, from_json
 from gpukit.errors.reading import NotTextError, read
 from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE, worded
@@ -54,7 +54,7 @@ def explain(options: argparse.Namespace) -> int:
         raise RefusalError("the text is empty.", code=2)
     stated = read_machine(options.machine)
     stated = replace(stated, **{fact: answer == "yes" for fact, answer in given_facts(options).items()})
-    here = Machine() if options.machine else this_machine()
+    here = Machine() if options.machine else this_machine(engine_matters(text))
     diagnosis = diagnose(text, here, stated=stated)
     question = deciding_question(text, here, stated)
     if question and sys.stdin.isatty() and sys.stdout.isatty() and not options.json:
@@ -95,10 +95,10 @@ def read_text(what: str) -> str:
         raise RefusalError(f"{what or 'the input'} cannot be explained: {error}.", code=2) from None
 
 
-def this_machine() -> Machine:
+def this_machine(ask_engine: bool = True) -> Machine:
     from gpukit.host import facts  # imported here because it is slow, and not needed with --machine
 
-    return facts.local(find_root())
+    return facts.local(find_root(), ask_engine)
 
 
 def read_machine(file: str) -> Machine:

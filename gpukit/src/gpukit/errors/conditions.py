@@ -10,10 +10,10 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
-from gpukit.errors.machine import Machine
+from gpukit.errors.machine import Machine, compiled
 from gpukit.findings.causes import PROJECT, worded
 from gpukit.project.data import data
 from gpukit.project.stack import version
@@ -115,11 +115,6 @@ def _search(patterns: list[str], case: Case) -> re.Match[str] | None:
     return next(filter(None, (compiled(pattern).search(case.text) for pattern in patterns)), None)
 
 
-@cache
-def compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
-
-
 def _value(part: Any, case: Case) -> Any:
     kind, name = part
     if kind == "value":
@@ -184,6 +179,14 @@ def cuda_above_driver(case: Case) -> bool | None:
     return version(torch)[:1] > version(driver)[:1] if torch and driver else None
 
 
+def torch_older_than_card(case: Case) -> bool | None:
+    """Whether torch was built for a CUDA that is older than the first one that knows the GPU."""
+    capability, torch = case.machine.capability, case.machine.torch.cuda
+    known = [each for each in data("cards").values() if capability and each["capability"] == capability]
+    first = [card["min_cuda"] for card in known if not card["unified_memory"]]  # on those, it is that of the system
+    return version(torch) < min(map(version, first)) if first and torch else None
+
+
 def torch_has_kernels(case: Case) -> bool | None:
     """Whether torch's list of architectures has one that runs on the GPU: of its generation, and not newer than it."""
     capability, arches = case.machine.capability, case.machine.torch.arch_list
@@ -197,5 +200,5 @@ def torch_has_kernels(case: Case) -> bool | None:
 
 
 PREDICATES: dict[str, Callable[[Case], bool | None]] = {
-    each.__name__: each for each in (cuda_above_driver, torch_has_kernels)
+    each.__name__: each for each in (cuda_above_driver, torch_older_than_card, torch_has_kernels)
 }

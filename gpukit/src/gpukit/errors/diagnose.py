@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from gpukit.errors.conditions import Case, holds, reason, values
-from gpukit.errors.machine import Machine, machine_in_text
+from gpukit.errors.machine import Machine, compiled, machine_in_text
 from gpukit.errors.reading import joined, plain
 from gpukit.errors.signs import BROAD, GENERAL, LEVELS, NOTE, SPECIFIC, Sign, captures, signs
 from gpukit.findings.causes import Cause, worded
@@ -18,80 +18,13 @@ from gpukit.project.data import data
 CERTAIN, LIKELY, UNKNOWN, NOTHING = "certain", "likely", "unknown", "nothing"
 MAX_CAUSES = 3  # in a likely diagnosis
 
-# Lines that report no error, whatever they contain.
-NO_ERROR_LINE = re.compile(
-    r"^#(?:$|\s{2,})|\bNCCL (?:INFO|VERSION)\b|NCCL WARN Failed to open lib\w+\.so|^I\d{4} \d\d:|\bPASSED\b|"
-    r"^\[(?:pip3|conda)\] |Unable to register cu\w+ factory|debconf: |"
-    r"^\s*(?:Collecting|Downloading|Requirement already satisfied|Using cached|Successfully|Get:\d|Hit:\d|Setting up|"
-    r"Preparing to unpack|Unpacking|Selecting previously)\b|"
-    r"^(?:Is )?[\w -]+ (?:version|used to build \w+|available(?!: False)|models and configuration|platform)"
-    r"(?: \(.*\))?: "
-)
-# What a program prints when it goes on after an error, on the same line or near it.
-HANDLED = re.compile(
-    r"\bskipp(?:ing|ed)\b|\bfall(?:ing|s)? ?back\b|\bfallback\b|\b(?:will )?retry(?:ing)?\b(?! limit| loop)|"
-    r"\bignor(?:ing|ed)\b|\bcontinuing\b|\btrying (?:again|with|to use|\d)|\busing [^\n]{1,40} instead\b|"
-    r"\breducing (?:the )?batch|batch size \d+ ?-+> ?\d+",
-    re.IGNORECASE,
-)
-NEAR = 2  # lines
+NEAR = 2  # lines that belong to a line which says that an error was handled
 BLOCK = 20  # lines without an error that end the block of the last one
-# Lines that a program logs as information. They count only in a short text that has no other lines.
-INFO_LINE = re.compile(
-    r"^\[I \d|(?:^|[\s\[|(])(?:INFO|DEBUG)[\s:\]|)-]|level=\"?(?:info|debug)|\"level\": ?\"(?:info|debug)\"",
-    re.IGNORECASE,
-)
-ERROR_IN_INFO = re.compile(r"Traceback|\b\w*Error: |no space left|permission denied|connection refused", re.IGNORECASE)
-# Lines that report an error, to decide whether a text has one.
-ERROR_LINE = re.compile(
-    r"^\s*(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)|Traceback \(most "
-    r"recent|\b(?:fatal|error|panic)\b ?(?:\[\w+\])?: |"
-    r"^E: |^Stacktrace:|\bERROR\b|\bFATAL\b|\bCRITICAL\b|core dumped|Segmentation fault|Killed\b|Aborted|Bus error|"
-    r"(?:exit(?:ed)?(?: with)?(?: code| status)|exitcode ?:|returned) (?:non-zero|-?[1-9])|"
-    r"\b(?:failed|cannot|could not|couldn't|unable to|denied|refused|not found|no such|invalid|unsupported|mismatch)\b",
-    re.IGNORECASE,
-)
-ZERO_ERRORS = re.compile(
-    r"\b0 (?:errors?|failed|failures)|(?:errors?|failed|failures)[:=] ?0\b|\bno errors?\b", re.IGNORECASE
-)
-# Output of a program that continues, or ends successfully.
-PROGRESS = re.compile(
-    r"\b(?:step|epoch|iter(?:ation)?)s?\b[ :=\[]*\d+.*\b(?:loss|lr|acc|it/s|s/it)|\d+%\|.*\d+/\d+|"
-    r"'(?:train_)?loss': |\bloss[=: ]+\d|\d(?:\.\d+)? ?(?:it/s|s/it|tok(?:ens)?/s)|\"(?:GET|POST) \S+ HTTP/[\d.]+\" "
-    r"2\d\d",
-    re.IGNORECASE,
-)
-SUCCESS = re.compile(
-    r"\b(?:training|run|fit|job|evaluation|build|test(?:s|ing)?|export|generation)\b.{0,30}\b(?:finished|completed?|"
-    r"done|succeeded|successful)|"
-    r"(?:saved?|saving|wrote|written)\b.{0,60}(?:checkpoint|model|weights|adapter|\.pt\b|\.safetensors|to "
-    r")|`?Trainer\.fit` stopped:|"
-    r"'train_runtime':|\b\d+ passed\b(?!.*\bfailed)|Successfully (?:built|installed|tagged)|exit(?:ed)?(?: with)? "
-    r"(?:code|status):? 0\b|"
-    r"\b100%\|.*(\d+)/\1\b|^\s*(?:done|finished|success|ok)[.!]?\s*$|synced \d+ W&B file|writing image sha256",
-    re.IGNORECASE,
-)
-NOT_SUCCESS = re.compile(r"\bnot\b|error|fail|unsuccessful", re.IGNORECASE)
-# Stack traces of other languages, whose errors are not covered unless the text mentions GPU software.
-OTHER_LANGUAGES = re.compile(
-    r"^\s*at [\w$.<>/]+\([\w$]+\.(?:java|kt|scala|groovy):\d+\)|Caused by: [\w.]+Exception|"
-    r"Exception in thread \"|^npm (?:ERR!|error)|goroutine \d+ \[|\.rb:\d+:in |PHP (?:Fatal|Warning|Parse)|"
-    r"^\s+at [^\n]+\.(?:js|ts|mjs|cs|php):(?:line )?\d+|BUILD FAILED in |error\[E\d{4}\]|error (?:CS|TS)\d{4}",
-    re.MULTILINE,
-)
-GPU_SOFTWARE = re.compile(
-    r"nvidia|cuda|\bGPUs?\b|torch|tensorflow|\bjax\b|triton|docker|podman|containerd|\brunc\b|\bcrun\b|buildx|"
-    r"devcontainer|vscode|"
-    r"transformers|hugging|\bhf_|diffusers|accelerate|deepspeed|vllm|sglang|unsloth|\bpeft\b|\btrl\b|lightning|"
-    r"flash.?attn|xformers|"
-    r"wandb|mlflow|jupyter|\bnccl|\bWSL\b|Xid|NVRM|tegra|jetson|\bnvcc\b|nvml|cudnn|cublas|slurm|DataLoader|"
-    r"safetensors|"
-    r"response from daemon|OCI runtime|exec format|^E: "
-    r"|debconf|apt-get|\bpip\b|\bpip3\b|conda\b|\buv\b|site-packages|\bapt\b|\bdpkg\b|dkms|modprobe|mokutil|nouveau|"
-    r"dracut|\bkernel "
-    r"module\b",
-    re.IGNORECASE,
-)
+
+
+def says(kind: str, text: str) -> bool:
+    """Whether a line, or a text, is of a kind in `lines` of the knowledge."""
+    return bool(compiled(data("knowledge")["lines"][kind]).search(text))
 
 
 @dataclass(frozen=True)
@@ -156,8 +89,8 @@ class Text:
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
-        self.quiet = [bool(NO_ERROR_LINE.search(line)) for line in self.lines]
-        informs = [bool(INFO_LINE.search(line) and not ERROR_IN_INFO.search(line)) for line in self.lines]
+        self.quiet = [says("quiet", line) for line in self.lines]
+        informs = [says("inform", line) and not says("inform_error", line) for line in self.lines]
         if len(self.lines) > 12 or not all(
             map(any, zip(self.quiet, informs, (not line.strip() for line in self.lines)))
         ):
@@ -168,19 +101,19 @@ class Text:
 
     def _handled(self) -> list[int]:
         """The lines of errors that the program handled: it says so near them, and goes on."""
-        said = [number for number, line in enumerate(self.lines) if not self.quiet[number] and HANDLED.search(line)]
+        said = [number for number, line in enumerate(self.lines) if not self.quiet[number] and says("handled", line)]
         near = {
             each for number in said for each in range(max(0, number - NEAR), min(len(self.lines), number + NEAR + 1))
         }
         going = [
             number
             for number, line in enumerate(self.lines)
-            if PROGRESS.search(line)
+            if says("progress", line)
             or reports_success(line)
-            or (number not in near and not self.quiet[number] and ERROR_LINE.search(line))
+            or (number not in near and not self.quiet[number] and says("error", line))
         ]
         last = going[-1] if going else -1
-        return [number for number in near if number < last and not PROGRESS.search(self.lines[number])]
+        return [number for number in near if number < last and not says("progress", self.lines[number])]
 
     def number(self, place: int) -> int:
         return bisect_right(self.starts, place) - 1
@@ -191,7 +124,7 @@ class Text:
         return [
             number
             for number, line in enumerate(self.lines)
-            if not self.quiet[number] and ERROR_LINE.search(line) and not ZERO_ERRORS.search(line)
+            if not self.quiet[number] and says("error", line) and not says("no_error", line)
         ]
 
     @cached_property
@@ -226,8 +159,8 @@ def diagnose(
     """
     whole, hits, guessed = _read(text, None if kinds is None else frozenset(kinds))
     text = whole.text
-    machine = (stated or Machine()).over(guessed).over(here or Machine()).with_targets()
-    if kinds is None and OTHER_LANGUAGES.search(text) and not GPU_SOFTWARE.search(text):
+    machine = (stated or Machine()).over(guessed).over(here or Machine()).completed()
+    if kinds is None and says("other_language", text) and not says("gpu_software", text):
         return Diagnosis(UNKNOWN, program=True)
     possible = [(hit, causes) for hit in hits if hit.sign.level != NOTE and (causes := _possible(hit, text, machine))]
     if kinds is None and _succeeded(whole, [hit for hit, _ in possible]):
@@ -238,6 +171,14 @@ def diagnose(
         return _answer(possible, text)
     notes = tuple(found for hit in hits for found in _possible(hit, text, machine)[:1])
     return Diagnosis(NOTHING, notes) if notes and not _others(whole, hits) else Diagnosis(UNKNOWN)
+
+
+def engine_matters(text: str) -> bool:
+    """Whether facts about the engine, which take long to find, can change the diagnosis of a text."""
+    facts = [name for name, fact in data("knowledge")["facts"].items() if "engine." in str(fact["test"])]
+    _, hits, _ = _read(text, None)
+    used = "".join(f"{cause.when} {cause.why} {cause.remedy}" for hit in hits for cause in hit.sign.causes)
+    return any(name in used for name in ("engine.", *facts))
 
 
 @lru_cache(maxsize=2)  # the same text is diagnosed again with other answers of the user
@@ -289,7 +230,7 @@ def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     (first, causes), *rest = possible
     specific = [hit.sign.level == SPECIFIC for hit, _ in rest]
     own = first.sign.level == GENERAL or (first.sign.level == BROAD and "Traceback" in text)
-    program = first.sign.program or (own and not GPU_SOFTWARE.search(text))
+    program = first.sign.program or (own and not says("gpu_software", text))
     if first.sign.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
     others = [found[0] for hit, found in rest if hit.sign.level in (SPECIFIC, first.sign.level)]
@@ -309,12 +250,12 @@ def _succeeded(whole: Text, hits: list[Hit]) -> bool:
         return False
     if last < 0 and whole.alarms:
         return any(map(reports_success, after[-3:])) and not _traceback(after)
-    goes_on = any(map(reports_success, after[-8:])) or sum(1 for line in after if PROGRESS.search(line)) >= 2
+    goes_on = any(map(reports_success, after[-8:])) or sum(says("progress", line) for line in after) >= 2
     return goes_on or (last < 0 and (any(whole.quiet) or len(after) >= 5))
 
 
 def reports_success(line: str) -> bool:
-    return bool(SUCCESS.search(line)) and not NOT_SUCCESS.search(line)
+    return says("success", line) and not says("no_success", line)
 
 
 def _traceback(lines: list[str]) -> bool:

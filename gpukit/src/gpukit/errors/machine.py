@@ -78,12 +78,16 @@ class Machine:
         """The highest of all GPUs."""
         return max(self.capabilities, key=version, default=None)
 
-    def with_targets(self) -> Machine:
-        """The machine, with what the project's targets tell of it: whether they have unified memory."""
-        known = [data("cards")[id]["unified_memory"] for id in self.targets or () if id in data("cards")]
-        if self.unified_memory is not None or not known or len(set(known)) > 1:
-            return self
-        return replace(self, unified_memory=known[0])
+    def completed(self) -> Machine:
+        """The machine, with what follows: the driver's newest CUDA, and the memory of the project's targets."""
+        memory = {data("cards")[id]["unified_memory"] for id in self.targets or () if id in data("cards")}
+        drivers = data("stacks")["cuda_drivers"].items()
+        supported = [cuda for cuda, driver in drivers if self.driver and version(driver) <= version(self.driver)]
+        return replace(
+            self,
+            unified_memory=memory.pop() if self.unified_memory is None and len(memory) == 1 else self.unified_memory,
+            cuda=self.cuda or max(supported, key=version, default=None),
+        )
 
     def over(self, other: Machine) -> Machine:
         """These facts; unknown ones are taken from `other`."""
@@ -167,64 +171,30 @@ def capability(text: str) -> str | None:
     return None
 
 
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
+
+
 def machine_in_text(text: str) -> Machine:
     """The facts in a text about the machine that it comes from."""
     found: dict[str, Any] = {}
-
-    def first(pattern: str) -> str | None:
-        match = re.search(pattern, text)
-        return next((group for group in match.groups() if group), match.group()) if match else None
-
-    if re.search(r"microsoft-standard|\bWSL ?2?\b(?! integration)|/mnt/[a-z]/|/usr/lib/wsl|/dev/dxg", text):
-        found["system"] = "wsl"
-    elif re.search(r"\b[A-Z]:\\(?!\\?n)", text):
-        found["system"] = "windows"
-    arm, intel = (
-        re.search(names, text)
-        for names in (r"(?<![a-z0-9])(?:aarch64|arm64|sbsa)\b", r"(?<![a-z0-9])(?:x86_64|amd64)\b")
-    )
-    if bool(arm) != bool(intel):  # a text that names both lists what there is
-        found["arch"] = "arm64" if arm else "amd64"
-    if re.search(r"tegra|\bL4T\b|JetPack|/nvmap|\bnvgpu\b|Orin|Xavier", text, re.IGNORECASE):
-        found["jetson"] = first(r"\bR(3\d)\b|L4T[ -]?R?(3\d[\d.]*)") or "unknown"
-        found["unified_memory"] = True
-    if re.search(r"\bGB10\b|DGX Spark", text):
-        found["unified_memory"] = True
-    name = first(
-        r"(NVIDIA (?:GeForce |RTX |TITAN |Quadro |Tesla )?[A-Z]?[\w]*\d[\w]*(?: (?:Ti|SUPER|Ada|Laptop "
-        r"GPU|PCIe|SXM\d?))*)"
-    )
-    number = first(r"(?:CUDA |compute )capability (?:sm_)?(\d+\.\d)\b") or capability(text)
+    for entry in data("knowledge")["in_text"]:
+        match = None if entry["fact"] in found else compiled(entry["text"]).search(text)
+        if match:
+            found[entry["fact"]] = entry.get("value", next(filter(None, match.groups()), ""))
+    name, number = found.pop("name", ""), found.pop("capability", None) or capability(text)
     if number or name:
-        found["gpus"] = (Card(name or "", number),)
-    found["driver"] = first(
-        r"Driver Version: (\d{3}\.[\d.]+)|NVRM version: .*?(\d{3}\.[\d.]+)|driver[ /-](?:version )?v?(\d{3}\.\d+[\d.]*)"
-    )
-    found["cuda"] = first(r"CUDA Version: (\d+\.\d)|found version (\d{5})\b")
-    if found["cuda"] and found["cuda"].isdigit():
+        found["gpus"] = (Card(name, number),)
+    if found.get("cuda", "").isdigit():  # such as 12060
         found["cuda"] = f"{int(found['cuda']) // 1000}.{int(found['cuda']) % 1000 // 10}"
-    torch, cuda = first(r"\btorch(?:==|[- ]version:? ?|[ -])v?(\d\.\d+\.\d+(?:\+\w+)?)"), None
-    if torch and "+cu" in torch:
-        digits = torch.partition("+cu")[2]
-        cuda = f"{digits[:2]}.{digits[2:]}" if digits.isdigit() else None
-    elif torch and torch.endswith("+cpu"):
-        cuda = ""
-    found["torch"] = Torch(torch, cuda)
-    found["python"] = first(r"python(\d\.\d+)/|Python (\d\.\d+)\b")
-    podman, desktop = (
-        re.search(r"\bpodman\b|\bcrun\b", text),
-        re.search(r"Docker Desktop|docker-desktop|desktop-linux", text),
-    )
-    docker = re.search(r"\bdockerd?\b|moby", text, re.IGNORECASE)
-    found["engine"] = Engine(
-        "podman" if podman else "docker" if docker else None,
-        desktop=True if desktop else None,
-        rootless=True if re.search(r"rootless|run/user/\d+/docker\.sock", text) else None,
-        snap=True if re.search(r"/snap/docker|snap\.docker", text) else None,
-    )
-    return Machine(**{name: value for name, value in found.items() if value is not None})
-
-
-def at_least(found: str | None, wanted: str) -> bool | None:
-    """Whether a version is `wanted` or newer; None if it is unknown."""
-    return version(found) >= version(wanted) if found and version(found) else None
+    _, _, build = found.get("torch.version", "").partition("+")  # such as cu130
+    if build == "cpu":
+        found["torch.cuda"] = ""
+    elif re.fullmatch(r"cu\d{3}", build):
+        found["torch.cuda"] = f"{build[2:4]}.{build[4]}"
+    parts: dict[str, dict[str, Any]] = {"": {}, "engine": {}, "torch": {}}
+    for fact, value in found.items():
+        part, _, field_name = fact.rpartition(".")
+        parts[part][field_name] = value
+    return Machine(**parts[""], engine=Engine(**parts["engine"]), torch=Torch(**parts["torch"]))

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from gpukit.errors.conditions import compiled
+from gpukit.errors.machine import compiled
 from gpukit.findings.causes import Cause, cause
 from gpukit.project.data import data
 
@@ -65,7 +65,7 @@ class Sign:
         """
         found: list[re.Match[str]] = []
         for pattern, *words in self.text:
-            if not words or any(word in lower for word in words):
+            if not words or any(map(lower.__contains__, words)):
                 found += islice(compiled(pattern).finditer(text), MAX_MATCHES)
         if not found or (self.requires and not compiled(self.requires).search(text)):
             return []

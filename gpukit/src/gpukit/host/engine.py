@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from gpukit.errors import refusals
+from gpukit.host import refusals
 from gpukit.project.messages import RefusalError
 
 TAIL = 64 * 1024  # bytes of an engine's output that are kept to find the error

@@ -45,8 +45,11 @@ class PciDevice:
     id: str = ""  # of the model, such as 2684
 
 
-def local(project: Path | None) -> Machine:
-    """This machine and the project in this folder. Unknown facts are None. Nothing is written or imported."""
+def local(project: Path | None, ask_engine: bool = True) -> Machine:
+    """This machine and the project in this folder. Unknown facts are None. Nothing is written or imported.
+
+    `ask_engine`: run the engine's client, which takes most of the time.
+    """
     stack = None
     if project is not None:
         with contextlib.suppress(StackError):
@@ -54,8 +57,12 @@ def local(project: Path | None) -> Machine:
     smi = Background(
         lambda: run([nvidia_smi(), *SMI], SHORT_TIMEOUT), SHORT_TIMEOUT + 0.2, Result(None, timed_out=True)
     )
-    info = Background(lambda: run(INFO, SHORT_TIMEOUT), SHORT_TIMEOUT + 0.2, Result(None, timed_out=True))
-    toolkit = Background(lambda: run(TOOLKIT, SHORT_TIMEOUT), SHORT_TIMEOUT + 0.2, Result(None, timed_out=True))
+    asked = [
+        Background(
+            lambda command=command: run(command, SHORT_TIMEOUT), SHORT_TIMEOUT + 0.2, Result(None, timed_out=True)
+        )
+        for command in ((INFO, TOOLKIT) if ask_engine else ())
+    ]
     disk = Background(lambda: round(shutil.disk_usage(Path.cwd()).free / 1e9, 1), SHORT_TIMEOUT, None)
     inside, here = container(), system()
     machine = Machine(
@@ -73,7 +80,7 @@ def local(project: Path | None) -> Machine:
         targets=tuple(stack.targets) if stack else None,
     )
     machine = replace(machine, **_driver(machine, smi.value), disk_free_gb=disk.value)
-    engine = _engine(info.value, toolkit.value)
+    engine = _engine(*(each.value for each in asked)) if ask_engine else Engine()
     return replace(machine, engine=engine if engine.name or not inside else Engine())
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from gpukit.errors.known import match_signs
@@ -16,6 +18,7 @@ from gpukit.host.engine import Engine, copy
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 YOUNG = 1.0  # seconds in which a container's first process may not listen to signals yet, and has nothing to save
+CTRL_C = b"\x03"
 OF_THE_ENGINE = (b"docker: ", b"invalid argument ", b"unknown ", b"[FATAL tini ")  # how its own errors begin
 
 
@@ -50,17 +53,24 @@ class Attended:
         caught += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # as nohup sets it
         before = {number: signal.signal(number, self._pass_on) for number in caught}
         output = ""
+        reads = {"--interactive", "--tty"} <= {*arguments}
         try:
-            # if it does not read the terminal, a session of its own: Ctrl-C reaches the container once, through us
-            own = not {"--interactive", "--tty"} <= {*arguments}
-            self.begun = time.monotonic()
-            self.process = subprocess.Popen(command, env=self.engine.env, stderr=subprocess.PIPE, start_new_session=own)
-            if self.stopped:  # by a signal that came while it was being started
-                self._signal(self.stopped)
-            assert self.process.stderr
-            with self.process.stderr as stderr:
-                output = copy(stderr.fileno(), 2, hold=OF_THE_ENGINE)
-            code = self.process.wait()
+            with self._keyboard() if reads else contextlib.nullcontext() as keyboard:
+                self.begun = time.monotonic()
+                self.process = subprocess.Popen(
+                    command,
+                    env=self.engine.env,
+                    stdin=keyboard,
+                    stderr=subprocess.PIPE,
+                    # if it does not read the terminal: Ctrl-C reaches the container once, through us
+                    start_new_session=not reads,
+                )
+                if self.stopped:  # by a signal that came while it was being started
+                    self._signal(self.stopped)
+                assert self.process.stderr
+                with self.process.stderr as stderr:
+                    output = copy(stderr.fileno(), 2, hold=OF_THE_ENGINE)
+                code = self.process.wait()
         finally:
             code = self.process.returncode if self.process else None
             if (code is None or code < 0 or code == ENGINE_FAILED) and not match_signs(output, "container-name"):
@@ -68,6 +78,56 @@ class Attended:
             for number, handler in before.items():
                 signal.signal(number, handler)
         return self._judge(code, output)
+
+    @contextlib.contextmanager
+    def _keyboard(self) -> Iterator[int]:
+        """A terminal from which docker reads what is typed on ours.
+
+        From its own start on, docker sends Ctrl-C to the container as any other key. Until the program runs, nothing
+        receives it there, so it is a signal too.
+        """
+        import pty  # here, because only an interactive run needs these
+        import termios
+        import threading
+        import tty
+
+        before = termios.tcgetattr(0)
+        ours, theirs = pty.openpty()
+        end, ended = os.pipe()
+        os.set_blocking(ours, False)
+        tty.setraw(theirs)
+        typing = threading.Thread(target=self._pass_keys, args=(ours, end), daemon=True)
+        typing.start()
+        try:
+            tty.setraw(0)
+            yield theirs
+        finally:
+            os.close(ended)
+            typing.join()
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+            for descriptor in (ours, theirs, end):
+                os.close(descriptor)
+
+    def _pass_keys(self, target: int, end: int) -> None:
+        """Pass on what is typed until `end` is closed."""
+        started = False
+        while end not in select.select([0, end], [], [])[0]:
+            try:
+                keys = os.read(0, 1024)
+            except OSError:  # the terminal is gone, and SIGHUP follows
+                return
+            if CTRL_C in keys and not started:
+                started = not self._young() and self._runs()
+                if not started:
+                    self._pass_on(signal.SIGINT)
+            while keys and end not in select.select([end], [target], [])[0]:
+                keys = keys[os.write(target, keys) :]
+
+    def _young(self) -> bool:
+        return time.monotonic() - self.begun < YOUNG
+
+    def _runs(self) -> bool:
+        return self.engine.call("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true"
 
     def _judge(self, code: int, output: str) -> int:
         if self.stopped and (code < 0 or code == ENGINE_FAILED):  # a start that was interrupted has not failed
@@ -80,22 +140,23 @@ class Attended:
             sys.stderr.write(output)
         return code if code >= 0 else 128 - code
 
-    def _pass_on(self, number: int, _frame: Any) -> None:
+    def _pass_on(self, number: int, _frame: Any = None) -> None:
         self.stopped = number
         if self.process:
             self._signal(number)
 
     def _signal(self, number: int) -> None:
         while self.process and self.process.poll() is None:
-            young = time.monotonic() - self.begun < YOUNG
+            young = self._young()
             if self.engine.call("kill", f"--signal={number}", self.name)[0] == 0:
                 if not young:
                     return
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(timeout=YOUNG / 2)
                 continue
-            if self.engine.call("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true":
-                continue  # it has started just now
+            if self._runs():  # it has started just now
+                self.begun = time.monotonic()
+                continue
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=1)  # it may just have ended
             if self.process.poll() is None:

@@ -22,9 +22,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpukit.errors import refusals
 from gpukit.errors.known import match_signs
-from gpukit.host import uv
+from gpukit.host import refusals, uv
 from gpukit.host.cards import data
 from gpukit.host.engine import stream
 from gpukit.host.project import Project

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpukit.errors.refusals import lacks_gpu
 from gpukit.host import facts, uv
 from gpukit.host.driver import driver, jetson
 from gpukit.host.engine import Engine
 from gpukit.host.preflight import refusal
 from gpukit.host.project import Project
+from gpukit.host.refusals import lacks_gpu
 from gpukit.launch import container, native
 from gpukit.launch.environment import Environment
 from gpukit.project.messages import RefusalError, announced, say

@@ -8,8 +8,8 @@ import os
 import re
 from pathlib import Path
 
-from gpukit.errors import refusals
 from gpukit.errors.known import match_signs
+from gpukit.host import refusals
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project
 from gpukit.project.messages import RefusalError, say

@@ -130,6 +130,23 @@ INSTRUCTIONS = (
     "WORKDIR"
 )
 
+# The types of RUN --mount: https://docs.docker.com/reference/dockerfile/#run---mount (read 2026-11-25)
+RUN_MOUNT_TYPES = "bind cache tmpfs secret ssh"
+
+# The long options of #SBATCH lines: sbatch(1) of Slurm 22.05.8 (read 2026-11-25), and later ones that resemble them.
+SBATCH = (
+    "account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint container "
+    "container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot "
+    "dependency distribution error exclude exclusive export export-file extra extra-node-info get-user-env gid "
+    "gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags help hint hold ignore-pbs "
+    "input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per- "
+    "gpu mincpus network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu "
+    "ntasks-per-node ntasks-per-socket open-mode output overcommit oversubscribe parsable partition power prefer "
+    "priority profile propagate qos quiet reboot requeue reservation signal sockets-per-node spread-job switches "
+    "test-only thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid usage use-min-nodes "
+    "verbose version wait wait-all-nodes wckey wrap"
+)
+
 # .github/workflows: https://docs.github.com/actions/reference/workflows-and-actions/workflow-syntax (read 2026-11-25)
 WORKFLOW = {
     "": "name run-name on permissions env defaults concurrency jobs",

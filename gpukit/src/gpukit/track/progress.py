@@ -147,8 +147,8 @@ class Progress:
 
 @contextlib.contextmanager
 def announce(what: str, shown: bool = True) -> Iterator[None]:
-    """Print `what` if the block takes longer than two seconds: "Loading the checkpoint ..."."""
-    timer = threading.Timer(ANNOUNCED, print, [f"{what} ..."], {"flush": True})
+    """Print `what` to stderr if the block takes longer than two seconds: "Loading the checkpoint ..."."""
+    timer = threading.Timer(ANNOUNCED, print, [f"{what} ..."], {"file": sys.stderr, "flush": True})
     timer.daemon = True
     if shown:
         timer.start()

@@ -52,6 +52,7 @@ from gpukit.train.passes import SEQUENCES, Items, Sources, seed_workers_apart
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
 from gpukit.train.seeds import KINDS
+from gpukit.train.settings import Settings, changed, in_words, optimizer_settings
 from gpukit.train.state import (
     capture,
     generators_now,
@@ -154,6 +155,10 @@ class Run:
         self._apart: list[Any] = []  # iterators of DataLoaders at the first save
         self._looked = 0  # saves before which optimizers that are not kept were looked for
         self._optimizers, self._stepped = dict[str, Optimizer](), set[str]()  # the second: in the present step
+        # Of each kept optimizer: the settings with which the script made it, and those that it had after it was kept.
+        self._made_with, self._kept_with = dict[str, Settings](), dict[str, Settings]()
+        self._set_before: dict[str, Settings] | None = None  # what the script sets between `keep` and its loops
+        self._own_settings: dict[str, Settings] = {}  # those that this run shall use instead of the saved ones
         self._back, self._made_step = set[str](), list[str]()  # what is restored; the optimizers of the last step
         self._new = set[str]()  # what was kept since the last step: a loop's body may make it anew each time
         self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
@@ -195,10 +200,14 @@ class Run:
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
             self._new.add(name)
+            if isinstance(one, Optimizer) and not self._loops:
+                self._made_with[name] = optimizer_settings(one)
             if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
                 self.progress.device = first.device
             if self.saved and not (self._pending and self._grew(name, one)):
                 self._restore_object(name, one)
+            if name in self._made_with:
+                self._kept_with[name] = optimizer_settings(one)
         kept = {name: one for name, one in self._objects.items() if isinstance(one, Optimizer)}
         self._optimizers = {name: getattr(one, "optimizer", one) for name, one in kept.items()}  # accelerate wraps them
         self._restore_generators()
@@ -281,6 +290,8 @@ class Run:
         return _Numbered(self, source, self._loop(source, caller), start, (caller.f_code, caller.f_lineno))
 
     def _loop(self, source: Iterable[Any], caller: FrameType, epochs: bool = False) -> Iterator[Any]:
+        if self._set_before is None:
+            self._note_settings()
         around = self._loops[-1].inner if self._loops else self._inner
         loop = Loop((caller.f_code, caller.f_lineno), before=list(around))
         self._report_left()
@@ -341,6 +352,25 @@ class Run:
                 loop.batches.close()
         if epochs and not self._loops:
             self._finished(loop)
+
+    def _note_settings(self) -> None:
+        """Before the first loop: which settings of optimizers the script changed, compared with when the run began."""
+        self._set_before = {
+            name: changed(kept, optimizer_settings(self._objects[name])) for name, kept in self._kept_with.items()
+        }
+        if not self.saved:
+            return
+        for name, found in self._set_before.items():
+            made, began = self._mine.get("made_with", {}).get(name), self._mine.get("set_before", {}).get(name)
+            if any(found) and found != began:
+                self._own_settings[name] = found
+            elif made and any(different := changed(made, self._made_with[name])):
+                self._say(
+                    f"{name} is made with {in_words(different)}, unlike when {self.folder} began. It continues with "
+                    "what was saved; set it after run.keep to use it."
+                )
+        self._made_with |= self._mine.get("made_with", {})
+        self._set_before |= self._mine.get("set_before", {})
 
     def _next(self, batches: Iterator[Any]) -> Any:
         began = time.monotonic()
@@ -492,6 +522,9 @@ class Run:
         atexit.unregister(self._at_exit)
         try:
             self._saver_wait()
+        except CheckpointError:
+            self._status = "failed"
+            raise
         finally:
             self._signals.close()
             for sentence in self._tracker.finish(self._status):
@@ -501,7 +534,11 @@ class Run:
     def _at_exit(self) -> None:
         if getattr(sys, "last_value", None) is not None:  # the error that ends the script
             self._status = "failed"
-        self.finish()
+        try:
+            self.finish()
+        except CheckpointError as error:  # Python would print it, and exit with 0
+            print(error, file=sys.stderr, flush=True)
+            end(1)
         if self._tracker.hung:
             end(1 if self._status == "failed" else TRACKER_FAILED)
 
@@ -581,6 +618,8 @@ class Run:
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
                 "stepped": self._made_step,
+                "made_with": self._made_with,
+                "set_before": self._set_before or {},
                 "values": self._running_values(frame),
                 "variables": [{name: space[name] for name in names} for space, names, *_ in self._namespaces],
                 "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
@@ -668,6 +707,10 @@ class Run:
         for number in range(len(self._namespaces)):
             self._restore_variables(number)
         set_generators(self._mine["generators"])
+        for name, groups in self._own_settings.items():
+            for group, own in zip(self._objects[name].param_groups, groups):
+                group.update(own)
+            self._say(f"{name} continues with {in_words(groups)} from here on, as set after run.keep.")
         self.saved = None
 
     def _report_left(self) -> None:

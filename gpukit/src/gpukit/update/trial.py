@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,16 +79,21 @@ def update(copy: Path, template: Template, commit: str, answers: list[str] | Non
         done = run([*command, "--defaults", str(copy)], copy.parent, note, **settings(template, result), **blanked())
         code, error = done.code, last_line(done)
         for line in (done.err + done.out).splitlines():  # what the hook reports
-            if line.startswith(("validate: ", "hooks: ", "wheel: ")) and " complete and agree" not in line:
+            if line.startswith(("validate: ", "hooks: ", "wheel: ")):
                 say(line)
     if code:
-        raise RefusalError(
-            f"Copier could not update, and nothing was changed: {error or 'its message is above'}", id="copier-failed"
-        )
+        reason = sentence(error) or "its message is above"
+        raise RefusalError(f"Copier could not update, and nothing was changed: {reason}", id="copier-failed")
     try:
         return result.read_text(encoding="utf-8").strip() != FAILED
     except OSError:  # the hook did not run
         return True
+
+
+def sentence(error: str) -> str:
+    """The template's own sentence about a wrong answer, without the words that Copier puts around it."""
+    match = re.fullmatch(r"""'None' has no attribute ('.*'|".*")""", error)
+    return str(ast.literal_eval(match[1])) if match else error
 
 
 def settings(template: Template, result: Path) -> dict[str, str]:

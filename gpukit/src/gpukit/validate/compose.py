@@ -161,6 +161,18 @@ def network(content: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, 
     return declared.get("name") or name.replace("default", ""), bool(declared.get("external"))
 
 
+def unended(name: str, value: Any, place: str = "") -> Iterator[Problem]:
+    """Variables without their closing brace, which Compose refuses."""
+    if isinstance(value, (dict, list)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from unended(name, item, f"{place}/{key}")
+        return
+    while isinstance(value, str) and (rest := VARIABLE.sub("", value)) != value:
+        value = rest
+    if isinstance(value, str) and re.search(r"\$\{[^}]*$", value):
+        yield Problem(name, place, "a variable has no closing brace", "write ${NAME}, or $$ for a $ of the text itself")
+
+
 def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     """What the services need of each other, of initialize.sh, and of host.env."""
     services, dev = content["services"], content["services"]["dev"]

@@ -17,6 +17,7 @@ from gpukit.project import flags
 from gpukit.project.devcontainer import Config
 from gpukit.project.messages import RefusalError, alike
 from gpukit.project.pyproject import Requirements, name_of
+from gpukit.project.specification import SBATCH
 from gpukit.project.stack import minor
 from gpukit.validate import secrets
 from gpukit.validate.problem import (
@@ -37,7 +38,11 @@ ANSWERS, LAUNCH, WHEELS = ".copier-answers.yml", "launch", ("vendor", ".gpukit")
 REQUIRED = (MAIN, INITIALIZE, STACK, DOCKERFILE, ".dockerignore", ".gitignore", LAUNCH, PYPROJECT)
 OPTIONAL = (CPU, HOST_ENV, COMPOSE, COMPOSE_CPU, "apt.txt", ".env.example", ".gitattributes", ANSWERS, "README.md")
 PATTERNS = (".github/workflows/*.yml", "cluster/*.sbatch", "cluster/*.yaml", "monitoring/*.yml", ".vscode/*.json")
-SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", "cluster/train.sbatch": "bash"}
+SLURM = "cluster/train.sbatch"
+SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
+STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
+COMMANDS = ("mkdir", "umask", "ln", "touch", "docker")  # of initialize.sh, whether this machine has them or not
+MISSING = 'for name; do command -v "$name" >/dev/null || echo "$name"; done'
 UNIX = (*SCRIPTS, "apt.txt")  # no program reads these with the line ends of Windows
 NO_MARK = (*UNIX, STACK, PYPROJECT)  # nor these with a byte order mark
 
@@ -99,6 +104,56 @@ def script(project: Path, name: str) -> Iterator[Problem]:
         if done.returncode:
             first = (done.stderr.strip().splitlines() or ["a syntax error"])[0].replace(f"{path}: ", "")
             yield Problem(name, "", f"{SCRIPTS[name]} cannot read it: {first}", f"correct it, or {RESTORE}")
+            return
+        text = path.read_text(encoding="utf-8")
+        words = text.splitlines()[0].removeprefix("#!").split()
+        interpreter = text.startswith("#!") and words and (Path(words[0]).exists() or os.name != "posix")
+        if name in STARTED and not (interpreter and any(word.endswith("sh") for word in words)):
+            what = "does not begin with the shell that runs it"
+            yield Problem(name, "line 1", what, f"write `#!/usr/bin/env {SCRIPTS[name]}`")
+        if name == INITIALIZE:
+            yield from commands(text)
+        if name == SLURM:
+            yield from batch_options(text)
+
+
+def commands(text: str) -> Iterator[Problem]:
+    """Commands of initialize.sh that are not there and resemble one that is, and an end before its last line."""
+    lines = text.splitlines()
+    functions = re.findall(r"(?m)^(\w+) *\(\)", text)
+    words = dict.fromkeys(re.findall(r"(?m)^ *([a-z][\w-]*)(?= |$)", text))
+    missing = subprocess.run(["sh", "-c", MISSING, "sh", *words], capture_output=True, text=True).stdout.split()
+    known = [*functions, *(word for word in words if word not in missing), *COMMANDS]
+    for word in missing:
+        meant = "" if word in known else alike(word, known)
+        if meant:
+            number = next(number for number, line in enumerate(lines, 1) if line.split()[:1] == [word])
+            yield Problem(INITIALIZE, f"line {number}", f"there is no command `{word}`", f"did you mean `{meant}`?")
+    for number, line in enumerate(lines, 1):
+        end = re.match(r"exit\b *([1-9]?)", line)
+        if not end or not (end[1] or number < len(lines)):
+            continue
+        above = "\n".join(lines[:number])  # which the shell cannot read if the line is part of a function or an `if`
+        if not subprocess.run(["sh", "-n"], input=above, text=True, stderr=subprocess.DEVNULL).returncode:
+            what = "ends here, so that the container does not start" if end[1] else "ends before its last line"
+            yield Problem(INITIALIZE, f"line {number}", what, "remove the `exit`")
+            return
+
+
+def batch_options(text: str) -> Iterator[Problem]:
+    """Options that only resemble one of sbatch, which also accepts their beginnings."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            return  # what follows is not read by Slurm
+        match = re.match(r"#([A-Z]+) +--([\w-]+)", line)
+        if match and match[1] != "SBATCH" and alike(match[1], ["SBATCH"]):
+            what = f"`#{match[1]}` is only a comment"
+            yield Problem(SLURM, f"line {number}", what, "did you mean `#SBATCH`?")
+        elif match and match[1] == "SBATCH" and not any(each.startswith(match[2]) for each in SBATCH.split()):
+            meant = alike(match[2], SBATCH.split())
+            if meant:
+                what = f"sbatch has no option `--{match[2]}`"
+                yield Problem(SLURM, f"line {number}", what, f"did you mean `--{meant}`?")
 
 
 def wheel(project: Path) -> Iterator[Problem]:

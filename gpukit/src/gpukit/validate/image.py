@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpukit.project.messages import alike
-from gpukit.project.specification import INSTRUCTIONS
+from gpukit.project.specification import INSTRUCTIONS, RUN_MOUNT_TYPES
 from gpukit.validate import secrets
 from gpukit.validate.problem import DOCKERFILE, RESTORE, STACK, Problem
 
@@ -27,6 +28,7 @@ ESSENTIAL = {
 }
 STAGES = ("system", "tools", "torch", "dependencies")  # of the generated Dockerfile; no images have these names
 BASE = re.compile(r"ARG\s+BASE_IMAGE=[\"']?([^\s\"']+)|\$\{BASE_IMAGE:-([^}]+)\}")
+UNENDED = "<<"  # in place of an instruction: a here-document without its end
 ARCHITECTURES = re.compile(r"\bTORCH_CUDA_ARCH_LIST=[\"']?([^\"'\s]+)")
 
 
@@ -48,8 +50,10 @@ def instructions(text: str) -> list[Instruction]:
         if not joined.strip() or joined.lstrip().startswith("#"):
             continue
         for end in re.findall(r"(?<![<\w])<<-?[\"']?([A-Za-z_]\w*)", joined):
-            while next(lines, (0, end))[1].strip() != end:
+            while (following := next(lines, (0, None))[1]) is not None and following.strip() != end:
                 pass
+            if following is None:
+                found.append(Instruction(number, UNENDED, end))
         name, _, rest = joined.strip().partition(" ")
         found.append(Instruction(number, name.upper(), rest.strip()))
     return found
@@ -58,7 +62,7 @@ def instructions(text: str) -> list[Instruction]:
 def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """`args`: the build arguments that the configurations pass, each with the files that do."""
     steps = instructions((project / DOCKERFILE).read_text(encoding="utf-8-sig"))
-    problem = misspelled(steps) or wrong_stage(steps)
+    problem = misspelled(steps) or wrong_mount(steps) or wrong_stage(steps)
     if problem:
         yield problem
         return
@@ -81,17 +85,51 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     for step in steps:
         for name, value in re.findall(r"(\w+)=[\"']?([^\s\"']+)", step.rest) if step.name in ("ENV", "ARG") else ():
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
+    yield from entrypoint(steps)
     yield from copies(project, steps)
     yield from architectures(steps, stack)
 
 
 def misspelled(steps: list[Instruction]) -> Problem | None:
     for step in steps:
+        if step.name == UNENDED:
+            what = f"the here-document has no line `{step.rest}`, which ends it"
+            return Problem(DOCKERFILE, f"line {step.line}", what, f"add the line `{step.rest}`")
         if step.name not in INSTRUCTIONS.split():
             meant = alike(step.name, INSTRUCTIONS.split())
             remedy = f"did you mean `{meant}`?" if meant else "restore the file with `git checkout`"
             return Problem(DOCKERFILE, f"line {step.line}", f"`{step.name}` is not an instruction", remedy)
     return None
+
+
+def wrong_mount(steps: list[Instruction]) -> Problem | None:
+    """`RUN --mount` of a type that does not exist."""
+    for step in steps:
+        flags = re.match(r"(?:--\S+\s+)*", step.rest)[0] if step.name == "RUN" else ""
+        for kind in re.findall(r"--mount=(?:\S*,)?type=([^,\s]*)", flags):
+            if kind not in RUN_MOUNT_TYPES.split() and "$" not in kind:
+                meant = alike(kind, RUN_MOUNT_TYPES.split())
+                remedy = f"did you mean `{meant}`?" if meant else f"write one of {', '.join(RUN_MOUNT_TYPES.split())}"
+                return Problem(DOCKERFILE, f"line {step.line}", f"RUN has no mount of the type {kind}", remedy)
+    return None
+
+
+def entrypoint(steps: list[Instruction]) -> Iterator[Problem]:
+    """An ENTRYPOINT that does not run the command it is given: in the shell's form, or an interpreter."""
+    last = next((step for step in reversed(steps) if step.name == "ENTRYPOINT"), None)
+    if not last:
+        return
+    try:
+        program = json.loads(last.rest)
+    except ValueError:
+        program = None
+    alone = isinstance(program, list) and len(program) == 1
+    interprets = alone and re.search(r"(?:^|/)(?:python[\d.]*|\w*sh)$", str(program[0]))
+    module = isinstance(program, list) and program[1:2] == ["-m"]
+    if program is None or interprets or module:
+        what = "this ENTRYPOINT does not run the command that ./launch and VS Code give to the container"
+        remedy = 'remove it, or end it with a script that runs `exec "$@"`'
+        yield Problem(DOCKERFILE, f"line {last.line}", what, remedy)
 
 
 def wrong_stage(steps: list[Instruction]) -> Problem | None:

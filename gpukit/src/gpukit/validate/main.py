@@ -68,8 +68,11 @@ def command(project: Path | None) -> int:
     return {PASSED: 0, FAILED: 1}.get(code, 2)
 
 
-def run(project: Path, wheel: bool = True) -> int:
-    """Print the problems, or one line if there are none, and return PASSED, FAILED, or SKIPPED."""
+def run(project: Path, wheel: bool = True, brief: bool = False) -> int:
+    """Print the problems, or one line if there are none, and return PASSED, FAILED, or SKIPPED.
+
+    `brief`: not that line, if everything was checked.
+    """
     validation = Validation(project, wheel)
     problems = validation.problems()
     for problem in problems:
@@ -79,7 +82,8 @@ def run(project: Path, wheel: bool = True) -> int:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         print(f"validate: {count}; nothing was changed{skipped}.", file=sys.stderr, flush=True)
         return FAILED
-    print(f"validate: {len(validation.read)} files are complete and agree{skipped}.", flush=True)
+    if skipped or not brief:
+        print(f"validate: {len(validation.read)} files are complete and agree{skipped}.", flush=True)
     for notice in validation.notices:
         print(f"validate: notice: {notice}", flush=True)
     return SKIPPED if validation.skipped else PASSED
@@ -95,6 +99,7 @@ class Validation:
         self.found: list[Problem] = []
         self.notices: list[str] = []
         self.unreadable: set[str] = set()
+        self.loaded: dict[tuple[str, ...], Any] = {}
         modules = {name: self.module(name, what) for name, what in PARTS.items()}
         self.validator = getattr(modules["jsonschema"], "Draft202012Validator", None)
         self.yaml, self.toml = modules["yaml"], modules[TOML]
@@ -268,6 +273,7 @@ class Validation:
                 self.found.append(Problem(COMPOSE, "", "is missing", RESTORE))
             return
         base = self.content(COMPOSE, compose.parse, "compose")
+        self.add(compose.unended, COMPOSE, base)
         self.add(secrets.compose, COMPOSE, base)
         if base is not None and INITIALIZE not in self.unreadable:
             self.add(compose.rules, base, self.project)
@@ -281,6 +287,7 @@ class Validation:
         over = self.content(COMPOSE_CPU, compose.parse, "compose.cpu")
         if base is None or over is None:
             return
+        self.add(compose.unended, COMPOSE_CPU, over)
         self.add(secrets.compose, COMPOSE_CPU, over)
         self.add(compose.unknown_services, base, over)
         both = self.sound(COMPOSE_CPU, compose.merged(base, over))
@@ -303,7 +310,10 @@ class Validation:
 
     def config(self, name: str, raw: Any, choice: Mapping[str, str]) -> Any:
         """launch's reading of a configuration, for one way to set GPUS; None if something is wrong in it."""
-        return raw and devcontainer.load(self.project / name, {**HOST, **choice})
+        key = (name, *choice.values())
+        if raw and key not in self.loaded:
+            self.loaded[key] = devcontainer.load(self.project / name, {**HOST, **choice})
+        return raw and self.loaded[key]
 
     def container(self, name: str, raw: Any, choice: Mapping[str, str] = CHOICES[0]) -> Any:
         return raw and from_devcontainer(self.config(name, raw, choice))

@@ -66,8 +66,13 @@ class ExactResume(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the newest checkpoint."""
+        if self.batches is None:  # made by `train_dataloader` of a DataModule or the model, which was not asked yet
+            trainer.fit_loop.setup_data()
         if self.batches is None:
-            raise TrainingError("ExactResume needs the data too: trainer.fit(model, exact.loader(loader)).")
+            raise TrainingError(
+                "ExactResume needs the data too: trainer.fit(model, exact.loader(loader)), or exact.loader(...) as the "
+                "result of train_dataloader."
+            )
         self.batches.trainer = trainer
         self.batches.order.rank, self.batches.order.world = trainer.global_rank, trainer.world_size
         found = checkpoint.newest(self.folder, about=self._about(trainer))
@@ -79,6 +84,7 @@ class ExactResume(Callback):
         self.saved, state = found.step, dict(found.state)
         self.kept = state.pop(KEPT)
         self.batches.order.first = self.kept["batches"]
+        trainer.num_sanity_val_steps = 0  # the run has passed it before, and may be finished
         connector = trainer._checkpoint_connector
         connector._loaded_checkpoint = {**state, TENSORS: found.weights}  # the Trainer restores the loops from it
         connector.restore_datamodule()
