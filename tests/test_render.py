@@ -466,7 +466,9 @@ def test_documents_are_short_and_what_they_name_exists(everything: dict[str, Pat
                     assert known or any(place.exists() for place in places), (name, path.name, span)
 
 
-def test_memory_is_capped_where_cpu_and_gpu_share_it(generate: Callable[..., Path], everything: dict[str, Path]) -> None:
+def test_memory_is_capped_where_cpu_and_gpu_share_it(
+    generate: Callable[..., Path], everything: dict[str, Path]
+) -> None:
     """If the image's torch can be capped by a variable; never in the configuration without a GPU."""
     releases = support.load("images")["releases"]
     for name, project in everything.items():
@@ -475,7 +477,9 @@ def test_memory_is_capped_where_cpu_and_gpu_share_it(generate: Callable[..., Pat
         capped = unified and "allocator_cap" in releases[stack["base"]][stack["release"]]
         for file in filter(Path.exists, (project / ".devcontainer/devcontainer.json", project / "compose.yaml")):
             assert ("GPUKIT_MEMORY_FRACTION" in file.read_text(encoding="utf-8")) == capped, (name, file)
-        for file in filter(Path.exists, (project / ".devcontainer/cpu/devcontainer.json", project / "compose.cpu.yaml")):
+        for file in filter(
+            Path.exists, (project / ".devcontainer/cpu/devcontainer.json", project / "compose.cpu.yaml")
+        ):
             assert "per_process_memory_fraction" not in file.read_text(encoding="utf-8"), (name, file)
     pinned = generate(hardware="dgx-spark", base="ngc", release="25.11")
     assert "ALLOC_CONF" not in (pinned / ".devcontainer/devcontainer.json").read_text(encoding="utf-8")

@@ -45,11 +45,8 @@ def disk(probes: Any, stack: Stack) -> Finding:
     need = REBUILD_GB if built else stack.size_gb
     seen, expected = f"{free:.0f} GB free in {place}", f"{need:g} GB"
     if free < need:
-        return (
-            problem("disk-nearly-full", seen, expected)
-            if built and free > FULL_GB
-            else problem("image-does-not-fit", seen, expected, size=stack.size_gb)
-        )
+        id = "disk-nearly-full" if built and free > FULL_GB else "image-does-not-fit"
+        return problem(id, seen, expected, size=stack.size_gb)
     files = probes.free_files(place)
     if files is not None and files < 1000:
         return problem("no-free-inodes", f"{seen}, room for {files} files", "inodes")

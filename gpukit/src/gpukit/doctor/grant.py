@@ -99,18 +99,9 @@ def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
         return stale
     if about & DRIVER_RULES:
         return None
-    if about & MISSING_PROGRAM:
-        return (
-            problem("toolkit-incomplete", seen, expected)
-            if toolkit.version or _configured(info)
-            else problem("toolkit-not-installed", seen, expected)
-        )
-    if not toolkit.version and not toolkit.runtime:
-        return (
-            problem("toolkit-incomplete", seen, expected)
-            if _configured(info)
-            else problem("toolkit-not-installed", seen, expected)
-        )
+    if about & MISSING_PROGRAM or not (toolkit.version or toolkit.runtime):
+        incomplete = _configured(info) or toolkit.version
+        return problem("toolkit-incomplete" if incomplete else "toolkit-not-installed", seen, expected)
     if about & CDI_RULES:
         if probes.gpus not in (None, "all") and cdi(info):
             return problem("gpu-unknown", seen, expected, name=probes.gpus)

@@ -230,8 +230,10 @@ def _command(
     with look(stack) as probes:
         if hasattr(probes, "prepare"):
             probes.prepare([each.id for each in chosen], options.stress)
-        with _progress(len(chosen)) as progress:
-            findings = run(chosen, probes, stack, progress)
+        with status_line() as say:
+            findings = run(
+                chosen, probes, stack, lambda number, each: say(f"[{number + 1}/{len(chosen)}] {each.title}")
+            )
         findings = [replace(map_texts(finding, hide), link=_link(finding, stack)) for finding in findings]
         added = more(probes, stack)
         try:
@@ -347,13 +349,6 @@ def _report_error(tool: str, reason: str, as_json: bool) -> int:
         print(json.dumps(to_json(tool, "", [], reason), indent=2))
     print(f"{tool}: {reason}", file=sys.stderr)
     return 2
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, Check], None]]:
-    """Show the running check."""
-    with status_line() as say:
-        yield lambda number, each: say(f"[{number + 1}/{total}] {each.title}")
 
 
 @contextlib.contextmanager
