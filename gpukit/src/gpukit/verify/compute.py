@@ -11,18 +11,6 @@ from gpukit.project.stack import Stack
 from gpukit.verify.gpu import without_device, without_gpu
 from gpukit.verify.torch_process import COMMON, TorchError, diagnose, torch_check
 
-COMPILING = (
-    "no-compiler",
-    "no-cpp-compiler",
-    "no-python-headers",
-    "libcuda-not-listed",
-    "ptxas-too-old",
-    "triton-mismatch",
-    "no-such-user",
-    "disk-full",
-    "temporary-folder-noexec",
-)
-
 # The errors of torch and cuBLAS without fp8 support for a GPU that has it in hardware: not a fault of the GPU.
 FP8_NOT_SUPPORTED = ("CUBLAS_STATUS_NOT_SUPPORTED", "only supported on CUDA devices", "no attribute '_scaled_mm'")
 
@@ -126,23 +114,15 @@ def amp(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
-LOADING = (
-    "shared-memory",
-    "open-files",
-    "process-limit",
-    "worker-killed",
-    "library-crashed",
-    "loader-timeout",
-    "worker-gone",
-)
-
-
 @torch_check(
     "loader",
     "DataLoader",
     "loader-fails",
     needs="import shm room",
-    causes=(*LOADING, "loader-fails", "loader-results-wrong"),
+    causes=(
+        "shared-memory open-files process-limit worker-killed library-crashed loader-timeout worker-gone loader-fails "
+        "loader-results-wrong"
+    ),
     level="full",
 )
 def loader(probes: Any, stack: Stack) -> Finding:
@@ -153,36 +133,34 @@ def loader(probes: Any, stack: Stack) -> Finding:
     return passed(f"{answer['workers']} workers, sixteen batches in {answer['seconds']:.1f} s")
 
 
-@check(
+@torch_check(
     "compile",
     "torch.compile",
+    "torch-compile-fails",
     needs="import room gpu kernels ptxas tensor",
-    causes=(*COMPILING, "compiler-hangs", "torch-compile-fails", "compile-disabled", "compiled-results-wrong"),
+    causes=(
+        "no-compiler no-cpp-compiler no-python-headers libcuda-not-listed ptxas-too-old triton-mismatch no-such-user "
+        "disk-full temporary-folder-noexec compiler-hangs torch-compile-fails compile-disabled compiled-results-wrong"
+    ),
     level="full",
     skip=without_device,
 )
 def compiles(probes: Any, stack: Stack) -> Finding:
     """A function is compiled, with an empty cache: this needs a C++ compiler and Python's headers."""
-    result = probes.compiled
-    where, expected = f"on {result.device}", "the result without compiling"
-    if result.error:
-        return _compile_error(result.error, where, probes)
-    if not result.answer["compiled"]:
-        return problem("compile-disabled", f"{where}: nothing was compiled", expected)
-    if not result.answer["equal"]:
-        return problem("compiled-results-wrong", f"{where}: a different result", expected)
-    return passed(f"{where}, in {result.answer['seconds']:.0f} s")
-
-
-def _compile_error(error: TorchError, where: str, probes: Any) -> Finding:
-    expected = "a compiled function"
-    if probes.compiler is None:
+    outcome, expected = probes.compiled, "a compiled function"
+    where = f"on {outcome.device}"
+    if outcome.error and probes.compiler is None:
         return problem("no-cpp-compiler", f"{where}: no g++", expected)
-    if not probes.python_header:
+    if outcome.error and not probes.python_header:
         return problem("no-python-headers", f"{where}: no Python.h", expected)
-    if error.kind == "Timeout":
-        return problem("compiler-hangs", f"{where}: {error.text}", expected)
-    return diagnose(error, COMPILING, "torch-compile-fails", where, expected)
+    if outcome.error and outcome.error.kind == "Timeout":
+        return problem("compiler-hangs", f"{where}: {outcome.error.text}", expected)
+    answer = outcome.result()
+    if not answer["compiled"]:
+        return problem("compile-disabled", f"{where}: nothing was compiled", expected)
+    if not answer["equal"]:
+        return problem("compiled-results-wrong", f"{where}: a different result", "the result without compiling")
+    return passed(f"{where}, in {answer['seconds']:.0f} s")
 
 
 @torch_check(

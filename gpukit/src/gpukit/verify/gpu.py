@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukit.errors.known import diagnosed
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.host.kernels import from_arch_list, runs
 from gpukit.host.memory import CAP, usual
 from gpukit.project.stack import Stack, version
-from gpukit.verify.torch_process import cause_ids
+from gpukit.verify.torch_process import TorchError, torch_check
 
-START_FAILURES = (
-    "fabric-manager",
-    "driver-updated",
-    "cuda-compat-geforce",
-    "driver-too-old",
-    "gpu-exclusive",
-    "gpu-memory-fault",
-    "gpu-memory-taken",
-    "container-lost-gpu",
-    "gpu-not-started",
-)
 # torch compares the capability with the highest that it was compiled for, but code for 12.0 runs on 12.1.
 HARMLESS = "torch's warning about its maximum capability is harmless: code for {have} runs on {own}"
 
@@ -44,18 +32,15 @@ def without_device(probes: Any, stack: Stack) -> Finding | None:
     return None if on_cpu(probes, stack) else without_gpu(probes, stack)
 
 
-@check(
+@torch_check(
     "gpu",
     "GPU",
+    "cuda-does-not-start",
     needs="import cuda",
     causes=(
-        "gpu-hidden",
-        "gpu-not-given",
-        "device-denied",
-        "driver-library-not-given",
-        "gpu-mode-prohibited",
-        *START_FAILURES,
-        "cuda-does-not-start",
+        "gpu-hidden gpu-not-given device-denied driver-library-not-given gpu-mode-prohibited fabric-manager "
+        "driver-updated cuda-compat-geforce driver-too-old gpu-exclusive gpu-memory-fault gpu-memory-taken "
+        "container-lost-gpu gpu-not-started cuda-does-not-start"
     ),
 )
 def gpu(probes: Any, stack: Stack) -> Finding:
@@ -84,10 +69,7 @@ def gpu(probes: Any, stack: Stack) -> Finding:
         return problem("driver-library-not-given", "libcuda.so.1 does not load", "a GPU")
     if any(card.mode == "Prohibited" for card in probes.smi.cards):
         return problem("gpu-mode-prohibited", message or "none", "a GPU")
-    for id in cause_ids(message):
-        if id in START_FAILURES:
-            return problem(id, message, "a GPU")
-    return diagnosed(message, "cuda-does-not-start", message or "none", "a GPU")
+    raise TorchError("", message or "none")
 
 
 @check("card", "Target GPU", needs="gpu", causes="card-not-a-target", project=True, skip=without_gpu)

@@ -179,9 +179,6 @@ def clocks(probes: Any, stack: Stack) -> Finding:
     return passed("at the power limit, which is normal under load" if limited else "not reduced")
 
 
-RANKS = ("shared-memory", "ranks-interface", "peer-access", "ranks-hang")
-
-
 @torch_check(
     "peers", "GPU-GPU copies", needs="tensor", causes=("peer-copies-wrong", *COMMON), level="full", skip=without_gpu
 )
@@ -202,7 +199,7 @@ def peers(probes: Any, stack: Stack) -> Finding:
     "Ranks",
     "ranks-fail",
     needs="import room gpu kernels tensor peers",
-    causes=(*RANKS, "ranks-fail", "collective-results-wrong"),
+    causes="shared-memory ranks-interface peer-access ranks-hang ranks-fail collective-results-wrong",
     level="full",
     skip=without_device,
 )
