@@ -106,15 +106,6 @@ def test_command_reports_that_it_cannot_run(capsys, stack_file, findings_schema,
     jsonschema.validate(json.loads(capsys.readouterr().out), findings_schema)
 
 
-def test_ctrl_c_ends_in_one_line(capsys, stack_file):
-    @check("stuck", "Stuck")
-    def stuck(probes, stack):
-        raise KeyboardInterrupt
-
-    assert command("verify", "", [stuck], look(), ["--stack", str(stack_file())]) == 130
-    assert capsys.readouterr().err.strip() == "verify: interrupted"
-
-
 SCRIPT = """
 import contextlib, sys
 from gpukit.findings.checks import check, command

@@ -186,31 +186,13 @@ def command(
     """
     checks = list(checks)
     options = _parser(tool, about, checks, record is not None).parse_args(argv)
-    standalone = needs is not None and options.stack is None and find_root() is None
-    if standalone:
+    if options.stack is not None or find_root() is not None:
+        needs = None
+    if needs:
         checks = [each for each in checks if not each.project]
     for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not raise
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    try:
-        return _command(tool, checks, look, options, record, needs if standalone else None, more)
-    except KeyboardInterrupt:
-        print(f"\n{tool}: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader has closed the pipe, as in `verify | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-
-
-def _command(
-    tool: str,
-    checks: list[Check],
-    look: Callable[[Stack], contextlib.AbstractContextManager[Any]],
-    options: argparse.Namespace,
-    record: Callable[[list[Finding], Any, Stack, Path | None], str] | None,
-    needs: Callable[[], Stack] | None,
-    more: Callable[[Any, Stack], Extra],
-) -> int:
     hide = mask(root())
     try:
         chosen = select(checks, options.only, options.skip, options.quick)

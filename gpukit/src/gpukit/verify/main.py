@@ -64,7 +64,7 @@ speed, and memory. Nothing is installed.
 
 RUN = (
     "import sys; sys.path[0] = sys.argv.pop(1); import gpukit; del sys.path[0]; "
-    "from gpukit.verify.main import outside; sys.exit(outside(sys.argv[1:]))"
+    "from gpukit.cli.main import main; sys.exit(main(['verify', *sys.argv[1:]]))"
 )
 HAS_TORCH = (
     "import importlib.util, sys; sys.path.remove(''); "
