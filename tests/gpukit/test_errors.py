@@ -14,7 +14,7 @@ import pytest
 
 from catalogue import knowledge, support
 from gpukit.errors.conditions import Case, holds, reason
-from gpukit.errors.diagnose import CERTAIN, LIKELY, MAX_CAUSES, NOTHING, UNKNOWN, diagnose
+from gpukit.errors.diagnose import CERTAIN, LIKELY, MAX_CAUSES, NOTHING, UNKNOWN, diagnose, engine_matters
 from gpukit.errors.machine import Card, Engine, Machine, Torch, from_json, machine_in_text
 from gpukit.errors.reading import MAX_TEXT, NotTextError, joined, read
 from gpukit.errors.signs import NOTE, signs
@@ -218,6 +218,18 @@ def test_facts_in_the_text_take_precedence():
     other = Machine(engine=Engine(name="podman", rootless=True), packages={"a": "1"})
     both = Machine(engine=Engine(name="docker"), packages={"b": "2"}).over(other)
     assert (both.engine.name, both.engine.rootless, both.packages) == ("docker", True, {"a": "1", "b": "2"})
+
+
+def test_what_follows_from_the_facts():
+    assert machine_in_text("integration tests: ignoring warnings, storing results").jetson is None
+    assert machine_in_text("Linux 5.15.148-tegra aarch64").jetson
+    assert Machine(driver="535.104.05").completed().cuda == "12.2"
+    assert Machine(driver="410.104").completed().cuda is None
+
+
+def test_the_engine_is_asked_only_if_that_can_change_the_answer():
+    assert engine_matters("could not select device driver nvidia with capabilities: [[gpu]]")
+    assert not engine_matters("torch.OutOfMemoryError: CUDA out of memory")
 
 
 def test_every_card_of_the_catalogue_has_its_capability_by_name():

@@ -443,6 +443,16 @@ def test_why_no_program_can_read_a_file(projects: list[Path], tmp_path: Path, ch
     assert all(says in str(problem) for problem in problems)
 
 
+def test_git_keeps_the_line_ends_of_what_no_program_reads_otherwise(projects: list[Path]) -> None:
+    asked = ["git", "-c", "core.autocrlf=true", "check-attr", "eol", *files.UNIX]
+    subprocess.run(["git", "init", "-q"], cwd=projects[0], check=True)
+    try:
+        answers = subprocess.run(asked, cwd=projects[0], capture_output=True, text=True, check=True).stdout
+        assert answers.splitlines() == [f"{name}: eol: lf" for name in files.UNIX]
+    finally:
+        shutil.rmtree(projects[0] / ".git")
+
+
 def test_several_causes_are_several_problems(projects: list[Path]) -> None:
     lines = (projects[0] / "Dockerfile").read_text(encoding="utf-8").splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "BASE_IMAGE:-" in text)

@@ -126,7 +126,7 @@ def early() -> int:
         chosen = [check for check in CHECKS if check.id in EARLY_CHECKS and check.id not in without]
         with Host(stack, gpu=not without) as probes:
             for finding in run(chosen, probes, stack):
-                if finding.status == FAIL or finding.cause_id in BLOCKING:
+                if finding.status == FAIL or not finding.completed or finding.cause_id in BLOCKING:
                     seen = shorten(finding.seen, 80, placeholder=" ...")
                     print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
     except (StackError, OSError):

@@ -86,8 +86,11 @@ def _reasons(condition: Any, case: Case, wanted: bool) -> list[str]:
         return _reasons(parts[0], case, wanted != (name == "not"))
     if name == "text":
         match = _search(parts, case)
-        quoted = " ".join(match[0].split()) if match else ""
-        return [f'the text has "{quoted[:QUOTED]}"'] if quoted else []
+        if not match or not match[0].strip():
+            return []
+        before, after = re.search(r"\w*$", case.text[: match.start()]), re.match(r"\w*", case.text[match.end() :])
+        quoted = " ".join(f"{before and before[0]}{match[0]}{after and after[0]}".split())  # whole words
+        return [f'the text has "{quoted[:QUOTED]}"']
     if name == "fact":
         fact = data("knowledge")["facts"][parts[0]]
         return [worded(fact["if_true" if wanted else "if_false"], PROJECT, values(case))]

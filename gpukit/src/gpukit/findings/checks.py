@@ -240,7 +240,8 @@ def command(
 
 
 def _link(finding: Finding, stack: Stack) -> str:
-    return as_called(f"./launch explain {finding.id}", not stack.standalone) if finding.status in (WARN, FAIL) else ""
+    explained = finding.status in (WARN, FAIL) or not finding.completed
+    return as_called(f"./launch explain {finding.id}", not stack.standalone) if explained else ""
 
 
 def _report(tool: str, options: argparse.Namespace, findings: list[Finding], stack: Stack) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 from gpukit.findings.causes import cause, worded
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
+UNKNOWN = "UNKNOWN"  # of a cause: the check could not be completed, because something did not answer in time
 STATUSES = (PASS, WARN, FAIL, SKIP)
 COLORS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
 
@@ -19,7 +20,7 @@ COLORS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
 class Finding:
     """The result of one check. `cause` and `remedy` are filled in by `in_words`, when the place is known.
 
-    `completed` is False if the check itself raised an error. `link` is the command that explains the finding. `values`
+    `completed` is False if the check raised an error, or something did not answer in time. `link` is the command that explains the finding. `values`
     are those of the cause's placeholders; `special`: places whose sentences come first, such as podman.
     """
 
@@ -51,12 +52,14 @@ def problem(cause_id: str, seen: str, expected: str = "", **values: Any) -> Find
     Raises:
         KeyError: there is no such cause
     """
-    return Finding("", "", cause(cause_id).status, seen, expected, cause_id, values=values)
+    status = cause(cause_id).status
+    known = status != UNKNOWN
+    return Finding("", "", status if known else SKIP, seen, expected, cause_id, completed=known, values=values)
 
 
 def skipped(cause_id: str, seen: str = "", expected: str = "", **values: Any) -> Finding:
     """Why something was not checked, by the id of its cause in knowledge/."""
-    return replace(problem(cause_id, seen, expected, **values), status=SKIP)
+    return replace(problem(cause_id, seen, expected, **values), status=SKIP, completed=True)
 
 
 def unknown(cause_id: str, **values: Any) -> Finding:
@@ -123,7 +126,7 @@ def table(findings: list[Finding], width: int = 80, color: bool = False) -> str:
     title_width = max((len(finding.title) for finding in findings), default=0)
     lines = []
     for finding in findings:
-        shown = finding.cause if finding.status == SKIP else finding.seen
+        shown = finding.cause if finding.status == SKIP and finding.completed else finding.seen
         first, *more = _wrap(shown or finding.cause, width - 8 - title_width)
         if len(more) > 1 and has_details(finding):
             more = [f"{more[0]} ..."]

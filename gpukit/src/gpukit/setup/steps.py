@@ -468,7 +468,8 @@ def other_problems(context: Context) -> list[str]:
     found = []
     cured = (*DRIVER_CAUSES, *DOCKER_CAUSES, "docker-down", "docker-denied")
     for finding in (context.client, context.driver, *([] if context.installs_docker else [context.engine])):
-        if finding.status in (FAIL, WARN) and finding.cause_id not in cured:
+        wrong = finding.status in (FAIL, WARN) or not finding.completed
+        if wrong and finding.cause_id not in cured:
             found.append(_sentence(finding))
     name, page = context.preinstalled
     if name:
