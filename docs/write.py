@@ -8,9 +8,11 @@ python docs/write.py --check    exit 1 if a page is out of date, and name it
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,6 @@ VERIFIED = ROOT / "docs/verified.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- verified: written by docs/write.py from records/ -->\n", "<!-- end of verified -->\n")
 RECORDS = ROOT / "records"
-NAME = {"name": "<name>"}  # what a message names
 
 
 def troubleshooting() -> str:
@@ -96,7 +97,7 @@ def _causes(ids: Iterable[str]) -> list[str]:
 def error_texts() -> str:
     """Every message that `explain` recognizes, by topic, each with an anchor."""
     from gpukit.errors.signs import signs
-    from gpukit.findings.causes import PROJECT, worded
+    from gpukit.findings.causes import PROJECT, shown
     from gpukit.project.data import data
 
     lines = [
@@ -112,7 +113,7 @@ def error_texts() -> str:
         lines += ["", f"### {about.rstrip('.')}", ""]
         for sign in signs():
             if sign.topic == topic:
-                causes = " Or: ".join(worded(cause.why, PROJECT, NAME) for cause in sign.causes)
+                causes = " Or: ".join(shown(cause.why, PROJECT) for cause in sign.causes)
                 lines.append(f'- <a id="{sign.id}"></a>{_code(_short(sign.example))} {_cell(causes)}')
     return "\n".join([*lines, ""])
 
@@ -126,7 +127,11 @@ def _short(words: str, longest: int = 100) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
+    """Escape text for a table; in code, only the character that separates cells."""
+    escapes = {"<": "&lt;", ">": "&gt;", "*": "\\*"}
+    parts = re.split(r"(`[^`]*`)", text.replace("|", "\\|"))
+    plain = (re.sub(r"[<>*]", lambda found: escapes[found[0]], part) for part in parts[::2])
+    return "".join(part for pair in zip_longest(plain, parts[1::2], fillvalue="") for part in pair)
 
 
 def _code(text: str) -> str:

@@ -241,6 +241,15 @@ def test_a_finding_with_something_to_say_names_the_command_that_explains_it(caps
     assert links["second"] == ""
 
 
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 3)])
+def test_strict_makes_warnings_count(capsys, stack_file, options, code):
+    warns = check("warns", "Warns")(lambda probes, stack: problem("checkpoint-space-low", "little"))
+    argv = ["--stack", str(stack_file()), "--json", *options]
+    assert command("verify", "", [*CHECKS, warns], look(first=True, second="x"), argv) == code
+    assert json.loads(capsys.readouterr().out)["exit_code"] == code
+    assert command("verify", "", [*CHECKS, warns], look(first=False), argv) == 1
+
+
 def test_a_tool_that_keeps_no_records_has_no_such_option(capsys, stack_file):
     with pytest.raises(SystemExit):
         command("doctor", "", CHECKS, look(), ["--record"])

@@ -614,8 +614,8 @@ def test_what_cannot_be_traced_is_skipped_and_has_its_own_exit_code(
     answer = memory.trace("bf16", None)
     assert answer == {"why": "It reads a value.", "untraceable": True}
     assert traced("h100", **answer).status == "SKIP"
-    assert plan.show({"h100": plan.Planned([], None, answer)}, [], "demo", True) == memory.UNTRACEABLE
-    assert json.loads(capsys.readouterr().out)["exit_code"] == memory.UNTRACEABLE
+    assert plan.show({"h100": plan.Planned([], None, answer)}, [], "demo", True) == 2
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 2
     (tmp_path / "gpukit/script/memory.py").write_text("raise SystemExit('broken')\n")
     memory.trace.cache_clear()
     assert "untraceable" not in memory.trace("bf16", None)

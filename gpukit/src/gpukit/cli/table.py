@@ -137,7 +137,7 @@ examples:
   ./launch plan --for h100 --driver 570
   ./launch plan --json              the findings, and the version of every package
 
-exit code: 0 nothing is wrong, 1 a check fails, 2 something could not be asked, 3 only the memory cannot be computed""",
+exit code: 0 nothing is wrong, 1 a check fails, 2 something could not be asked or computed""",
     ),
     "explain": Command(
         "explain an error text (from a file, a pipe, or pasted), or an id that doctor or verify printed",

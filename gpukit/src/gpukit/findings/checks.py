@@ -228,7 +228,7 @@ def command(
                 tool, hide(f"{error.filename} cannot be written: {error.strerror or error}"), options.json
             )
     if options.json:
-        print(json.dumps({**to_json(tool, stack.project, findings), **added.json}, indent=2))
+        print(json.dumps({**to_json(tool, stack.project, findings, strict=options.strict), **added.json}, indent=2))
     else:
         print(table(findings, shutil.get_terminal_size().columns, use_color(sys.stdout)))
     if added.text and not options.json:
@@ -236,7 +236,7 @@ def command(
     sys.stdout.flush()
     for note in notes:
         print(hide(note), file=sys.stderr)
-    return exit_code(findings)
+    return exit_code(findings, options.strict)
 
 
 def _link(finding: Finding, stack: Stack) -> str:
@@ -284,7 +284,7 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
     outside = find_root() is None
     rows = ((each.id, each.title + " (in a project)" * (outside and each.project)) for each in checks)
     listed = "\n".join(f"  {id:<{width}}  {title}" for id, title in rows)
-    codes = "exit code: 0 no check fails, 1 a check fails, 2 a check could not run"
+    codes = "exit code: 0 no check fails, 1 a check fails, 2 a check could not run, 3 with --strict: a warning"
     codes += "\nalso --cpu, --gpus, --native, --dry-run: see `./launch --help`" if find_root() is not None else ""
     project = find_root() is not None and not Path("/etc/gpukit").is_dir()  # in the container, the command is `gpukit`
     parser = argparse.ArgumentParser(
@@ -302,6 +302,7 @@ def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argpar
     )
     parser.add_argument("--skip", type=_id_list, default=[], metavar="ID,..", help="skip these checks")
     parser.add_argument("--quick", action="store_true", help="run only the quick checks")
+    parser.add_argument("--strict", action="store_true", help="exit with 3 if there are warnings")
     parser.add_argument("--stress", action="store_true", help="also run load tests, within safe limits")
     parser.add_argument(
         "--report",

@@ -88,11 +88,13 @@ def map_texts(finding: Finding, change: Callable[[str], str]) -> Finding:
     return replace(finding, **{name: change(getattr(finding, name)) for name in TEXTS})
 
 
-def exit_code(findings: list[Finding]) -> int:
-    """0: no check failed. 1: a check failed. 2: a check could not run."""
+def exit_code(findings: list[Finding], strict: bool = False) -> int:
+    """0: no check failed. 1: a check failed. 2: a check could not run. 3, if `strict`: there is a warning."""
     if any(finding.status == FAIL for finding in findings):
         return 1
-    return 0 if all(finding.completed for finding in findings) else 2
+    if not all(finding.completed for finding in findings):
+        return 2
+    return 3 if strict and any(finding.status == WARN for finding in findings) else 0
 
 
 def named(findings: list[Finding], status: str) -> list[str]:
@@ -159,13 +161,15 @@ def _cell(text: str) -> str:
     return re.sub(r"([\\|*_`#\[\]])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
 
 
-def to_json(tool: str, project: str, findings: list[Finding], error: str = "") -> dict[str, object]:
+def to_json(
+    tool: str, project: str, findings: list[Finding], error: str = "", strict: bool = False
+) -> dict[str, object]:
     """The document that `--json` prints; findings.schema.json describes it."""
     return {
         "schema": 1,
         "tool": tool,
         "project": project,
-        "exit_code": 2 if error else exit_code(findings),
+        "exit_code": 2 if error else exit_code(findings, strict),
         "verdict": f"UNKNOWN: {error}" if error else verdict(findings),
         "counts": {status: len(named(findings, status)) for status in STATUSES},
         "findings": [

@@ -271,7 +271,7 @@ def show(found: dict[str, Planned], proved: list[Finding], project: str, as_json
     """Print everything; the exit code of all."""
     every = [finding for each in found.values() for finding in each.findings] + proved
     untraceable = any("untraceable" in each.memory for each in found.values())
-    code = exit_code(every) or (memory.UNTRACEABLE if untraceable else 0)
+    code = exit_code(every) or (2 if untraceable else 0)
     if as_json:
         targets = {
             id: {
