@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "gpukit/src"))
@@ -24,7 +27,6 @@ NAME = {"name": "<name>"}  # what a message names
 
 def troubleshooting() -> str:
     from gpukit.doctor import main as doctor
-    from gpukit.findings.checks import page
     from gpukit.plan import main as plan
     from gpukit.verify import main as verify
 
@@ -36,6 +38,59 @@ def troubleshooting() -> str:
         ]
     )
     return checks + error_texts()
+
+
+def page(tools: list[tuple[str, str, Any]]) -> str:
+    """The causes of each tool's checks, with their remedies."""
+    lines = [
+        "# Troubleshooting",
+        "",
+        "`./launch doctor` checks the host, `./launch plan` a machine that is not here, and `./launch verify` the",
+        "container. Each prints the cause and one remedy.",
+        "This page lists everything that they can find; it is generated from the checks. `./launch explain ID` prints",
+        "one entry, and `--report` writes a file that you can attach to an issue. `./launch explain FILE` finds the",
+        "cause of an error text; [the texts that it knows](#about) are at the end.",
+    ]
+    for tool, title, checks in tools:
+        lines += ["", f"## {title}"]
+        option = "" if tool == "plan" else "--only "  # plan always runs all of its checks
+        common = _shared_causes(checks)
+        if common:
+            lines += [
+                "",
+                f'<a id="{tool}-common"></a>',
+                "",
+                "### Causes that several checks can find",
+                "",
+                *_causes(common),
+            ]
+        for each in checks:
+            lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`{option}{each.id}`)"]
+            if each.about:
+                lines += ["", each.about]
+            own = [id for id in each.causes if id not in common]
+            if own:
+                lines += ["", *_causes(own)]
+            if len(own) < len(each.causes):
+                lines += ["", f"Also [the causes that several checks can find](#{tool}-common)."]
+    return "\n".join([*lines, ""])
+
+
+def _shared_causes(checks: list[Any]) -> list[str]:
+    """The causes that more than three checks share, in their order."""
+    named = Counter(id for each in checks for id in dict.fromkeys(each.causes))
+    return [id for id, times in named.items() if times > 3]
+
+
+def _causes(ids: Iterable[str]) -> list[str]:
+    """A table of causes."""
+    from gpukit.findings.causes import PROJECT, cause, shown
+
+    rows = []
+    for own in map(cause, dict.fromkeys(ids)):
+        why, remedy = (_cell(shown(text, PROJECT)) for text in (own.why, own.remedy))
+        rows.append(f"| {own.status} | {why} | {remedy} |")
+    return ["| | cause | remedy |", "|---|---|---|", *rows]
 
 
 def error_texts() -> str:

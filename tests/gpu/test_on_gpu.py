@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import cases
 import pytest
 
-from gpukit.verify import cases, exercises, stress
-from gpukit.verify.library import TOLERANCE
+from gpukit.verify import exercises
 
 
 def test_repeated_step_after_out_of_memory(device: str, measured: dict[str, Any]) -> None:
     """A step that runs out of memory is repeated in parts, and gives the same parameters as the whole batch."""
     measured.update(cases.replay(device))
     assert measured["retries"] >= 1 and measured["microbatch"] < cases.SAMPLES
-    assert measured["difference"] <= TOLERANCE
+    assert measured["difference"] <= cases.TOLERANCE
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -65,7 +65,7 @@ def test_resuming_gives_the_same_losses(device: str, tmp_path: Any, measured: di
 
 def test_memory_and_out_of_memory(device: str, measured: dict[str, Any]) -> None:
     """Memory returns what was written. An allocation that is too large raises an exception, and the GPU still works."""
-    measured.update(memory=stress.pattern(device, False), end=stress.out_of_memory(device))
+    measured.update(memory=exercises.pattern(device, False), end=exercises.out_of_memory(device))
     assert measured["memory"]["wrong"] == []
     end = measured["end"]
     assert end["caught"] and end["works"] and end["kept"] <= 0

@@ -106,16 +106,15 @@ def cpu_only() -> dict[str, Any]:
 @pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, except for these values."""
-    from gpukit.verify.probes.imported import Imported
-    from gpukit.verify.probes.seen import (
+    from gpukit.verify.probes import (
         Device,
         Devices,
+        Imported,
         Kernel,
         Outcome,
         Place,
         Processors,
         Ram,
-        Result,
         Torch,
         User,
         Versions,
@@ -150,11 +149,6 @@ def container():
             "conflicts": (),
             "unknown_imports": [],
             "imported": [Imported("torch"), Imported("transformers")],
-            "library": (
-                on("cuda:0", retries=2, microbatch=16, difference=2e-7),
-                on("cuda:0", pinned=True, equal=True),
-                on("cuda:0", first=2.3, last=0.1, kept=True, scales=[65536.0, 32768.0, 32768.0]),
-            ),
             "trackers": (),
             "inaccessible_nodes": [],
             "peers": on("", pairs=2, direct=2, wrong=[]),
@@ -189,8 +183,8 @@ def container():
             "compiler": "/usr/bin/g++",
             "python_header": True,
             "shm_gb": 31.0,
-            "tensors": (Result("cuda:0", equal=True),),
-            "compiled": Result("cuda:0", equal=True, seconds=4.0),
+            "tensors": (on("cuda:0", equal=True),),
+            "compiled": on("cuda:0", equal=True, compiled=True, seconds=4.0),
             "user": User(1000, "dev", "/workspace", 1000),
             "mounts": (Place("/workspace", True, True), Place("/home/dev/.cache/huggingface", True, True)),
             "read_only": (),

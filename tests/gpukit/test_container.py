@@ -223,12 +223,12 @@ def test_the_machine_as_it_is(fake_torch, stack_file, tmp_path, monkeypatch):
     ],
 )
 def test_the_containers_limit(monkeypatch, tmp_path, files, limit):
-    from gpukit.verify import system
+    from gpukit.verify import smi
 
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.setattr(system, "Path", lambda *parts: tmp_path.joinpath(*parts[1:]))
-    assert system.memory_limit() == limit
+    monkeypatch.setattr(smi, "Path", lambda *parts: tmp_path.joinpath(*parts[1:]))
+    assert smi.memory_limit() == limit
 
 
 def test_lists_of_processors():

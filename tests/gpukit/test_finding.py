@@ -74,17 +74,6 @@ def test_tool_output_becomes_one_harmless_line():
     assert plain("proxy http://me:secret@proxy:3128/ fails") == "proxy http://***@proxy:3128/ fails"
 
 
-def test_rich_table_has_the_same_content(capsys):
-    pytest.importorskip("rich")
-    from gpukit.verify.rich_table import rich_table
-
-    assert rich_table([*MIXED, finding(WARN, "e", seen="[bold]markup[/bold]", cause="x", remedy="y", link="page#e")])
-    output = capsys.readouterr().out
-    assert (
-        "Title of a" in output and "./launch build" in output and "[bold]markup[/bold]" in output and "page#e" in output
-    )
-
-
 def test_a_report_is_markdown_that_shows_texts_as_they_are():
     text = markdown("verify", {"image": "a_b"}, [*MIXED, finding(WARN, "e", seen="a|b <c> `d`", cause="x", remedy="y")])
     assert text.startswith("### verify: FAIL: b.") and "- image: a\\_b" in text

@@ -13,7 +13,7 @@ from gpukit.doctor import driver, grant, running
 from gpukit.errors.signs import named, signs
 from gpukit.host import refusals
 from gpukit.project.data import data
-from gpukit.verify import imports, torch_errors
+from gpukit.verify import software, torch_process
 
 SOURCE = Path(gpukit.__file__).parent
 OF_SIGNS = {sign.id for sign in signs()} | {cause.id for sign in signs() for cause in sign.causes}
@@ -27,8 +27,8 @@ OF_SIGNS = {sign.id for sign in signs()} | {cause.id for sign in signs() for cau
         grant.NO_GPU_DRIVER | grant.UNKNOWN_RUNTIME | grant.MISSING_PROGRAM | grant.CDI_RULES | grant.DRIVER_RULES,
         running.BEFORE_DRIVER_RULES,
         refusals.NOT_RESPONDING,
-        torch_errors.CAUSE_OF_RULE,
-        imports.EXCLUDED,
+        torch_process.CAUSE_OF_RULE,
+        software.EXCLUDED,
     ],
     ids=["driver", "engine", "grant", "running", "refusals", "torch_errors", "imports"],
 )
@@ -40,8 +40,8 @@ def test_each_id_of_a_check_is_a_cause() -> None:
     known = {*data("knowledge")["causes"]}
     for each in ids.CHECKS:
         assert set(each.causes) <= known, each.id
-    exceptions = {id for named in torch_errors.EXCEPTIONS.values() for id in named}
-    assert {*torch_errors.CAUSE_OF_RULE.values(), *exceptions, *torch_errors.KILLED} <= known
+    exceptions = {id for named in torch_process.EXCEPTIONS.values() for id in named}
+    assert {*torch_process.CAUSE_OF_RULE.values(), *exceptions, *torch_process.KILLED} <= known
 
 
 def test_each_id_in_the_code_is_a_cause() -> None:

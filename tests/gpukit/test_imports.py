@@ -14,7 +14,6 @@ BELOW |= dict.fromkeys(["doctor", "launch", "verify", "track", "update"], "wheel
 BELOW["validate"] = "image host findings project"
 BELOW["train"] = "track host errors findings project"
 BELOW["script"] = f"train {BELOW['train']}"
-BELOW["verify"] += " script"  # cases.py tries it on the GPU, in a process of its own
 BELOW["jobs"] = f"launch {BELOW['launch']}"
 BELOW["plan"] = f"doctor script {BELOW['doctor']}"  # script/memory.py, in a process of its own
 BELOW |= {"setup": f"doctor {BELOW['doctor']}", "cli": " ".join([*BELOW, "setup"])}

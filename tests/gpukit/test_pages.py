@@ -2,7 +2,6 @@
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 
 import jsonschema
@@ -10,13 +9,11 @@ import pytest
 
 from docs import write
 from gpukit.doctor import main as doctor
-from gpukit.findings.checks import explain, page
+from gpukit.findings.checks import explain
 from gpukit.findings.finding import PASS, SKIP, WARN, Finding
 from gpukit.verify import main as verify
-from gpukit.verify import record as recording
-from gpukit.verify.record import document
+from gpukit.verify.main import document, record
 
-record = partial(recording.record, verify.CHECKS)
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "gpukit/src/gpukit/verify/record.schema.json").read_text(encoding="utf-8"))
 CHECKS = [*(("doctor", each) for each in doctor.CHECKS), *(("verify", each) for each in verify.CHECKS)]
@@ -47,10 +44,6 @@ def test_no_check_makes_a_cause_that_it_does_not_declare(tool):
 def test_links_within_the_page_lead_somewhere():
     text = write.TROUBLESHOOTING.read_text(encoding="utf-8")
     assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= set(re.findall(r'<a id="([\w-]+)">', text))
-
-
-def test_a_page_of_no_checks_is_a_page():
-    assert page([("doctor", "The host", [])]).endswith("## The host\n")
 
 
 def test_records_have_the_form_and_are_of_real_cards():
@@ -91,7 +84,7 @@ def test_runs_without_a_gpu_are_not_recorded(container, make_stack, tmp_path, fi
 
 
 def test_without_a_card_nothing_is_recorded_even_if_it_computed(container, make_stack, tmp_path):
-    from gpukit.verify.probes.seen import Devices
+    from gpukit.verify.probes import Devices
 
     probes = container(devices=Devices())
     assert record(FINDINGS, probes, make_stack(), tmp_path / "it.json").startswith("Not recorded")

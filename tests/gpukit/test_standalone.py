@@ -26,7 +26,6 @@ from gpukit.host.cards import data, hardware_of_chip
 from gpukit.host.process import Result
 from gpukit.setup.steps import IDS
 from gpukit.verify import main as verify
-from gpukit.verify import standalone
 from gpukit.wheel import writer
 from tests.conftest import ROOT
 from tests.gpukit.doctor.conftest import machine as host
@@ -257,7 +256,7 @@ def test_without_docker_the_rest_is_checked() -> None:
 
 @pytest.mark.parametrize("tool", ["doctor", "verify"])
 def test_no_remedy_needs_a_project(tool) -> None:
-    checks = main.CHECKS if tool == "doctor" else [each for each in verify.CHECKS if each.id not in standalone.LEFT_OUT]
+    checks = main.CHECKS if tool == "doctor" else [each for each in verify.CHECKS if not each.project]
     wrong = []
     for check in checks:
         for id in () if check.project else check.causes:
@@ -343,10 +342,10 @@ def test_setup_for_any_hardware(nowhere) -> None:
 
 
 def test_verify_judges_the_torch_that_is_installed(container) -> None:
-    from gpukit.verify.probes.seen import Device, Devices, Torch
+    from gpukit.verify.probes import Device, Devices, Torch
 
     checks = [
-        standalone.adapted(each) for each in verify.CHECKS if each.id in ("import", "torch", "cuda", "gpu", "kernels")
+        verify.standalone(each) for each in verify.CHECKS if each.id in ("import", "torch", "cuda", "gpu", "kernels")
     ]
 
     def found(**changes):
@@ -365,10 +364,10 @@ def test_verify_judges_the_torch_that_is_installed(container) -> None:
 
 
 def test_verify_without_torch_prints_the_install_command(nowhere, programs, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(standalone.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(standalone, "pythons", lambda: iter([]))
+    monkeypatch.setattr(verify.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(verify, "pythons", lambda: iter([]))
     programs(nvidia_smi=smi("NVIDIA GeForce RTX 5090", "580.95.05", "12.0"))
-    assert standalone.main([]) == 2
+    assert verify.outside([]) == 2
     output = capsys.readouterr().err
     assert output.count("\n") == 1 and "pip install torch==" in output and "/cu130" in output
 

@@ -11,37 +11,37 @@ import pytest
 from gpukit.findings.checks import run, select
 from gpukit.findings.finding import to_json
 from gpukit.image.guard import Change
-from gpukit.verify import (
-    health,
-    native,
-)
+from gpukit.verify import gpu
 from gpukit.verify import main as verify
-from gpukit.verify.build import local_part
 from gpukit.verify.hardware import LANE_GB_S
-from gpukit.verify.multiprocess import gigabytes
-from gpukit.verify.probes.imported import Imported
-from gpukit.verify.probes.seen import (
+from gpukit.verify.machine import gigabytes
+from gpukit.verify.probes import (
     Device,
     Devices,
+    Imported,
     Kernel,
     Outcome,
     Place,
     Processors,
     Ram,
-    Result,
     Torch,
     User,
     Versions,
 )
-from gpukit.verify.requirements import Conflict, Requirements, Unmet
+from gpukit.verify.requirements import Conflict, Import, Requirements, Unmet
 from gpukit.verify.smi import Card, Smi, parse
-from gpukit.verify.sources import Import
+from gpukit.verify.software import local_part
 from gpukit.verify.torch_process import TorchError
 from tests.gpukit.test_smi import RECORDED
 
+
+def on(device="cuda:0", **answer):
+    return Outcome(device, {"device": device, **answer})
+
+
 GPU_CHECKS = {
     *("gpu", "card", "cap", "kernels", "ptxas", "health", "mode", "xid", "matmul", "convolution", "attention", "amp"),
-    *("peers", "memory", "oom", "transfer", "gemm", "clocks", "train"),
+    *("peers", "memory", "oom", "transfer", "gemm", "clocks"),
 }
 ON_CPU = {"tensor", "compile", "collective", "training"}  # where there is no GPU, and none is meant to be
 NOT_COMPILED = (
@@ -79,8 +79,8 @@ def test_what_the_image_is_built_from(container, make_stack):
 NO_GPU = {
     "devices": Devices(),
     "gpu_nodes": [],
-    "tensors": (Result("cpu", equal=True),),
-    "compiled": Result("cpu", equal=True, seconds=9.0),
+    "tensors": (on("cpu", equal=True),),
+    "compiled": on("cpu", equal=True, compiled=True, seconds=9.0),
 }
 
 
@@ -194,7 +194,7 @@ def test_torch_from_the_package_index_without_a_gpu(container, make_stack, cpu_o
 
 def test_remedies_without_a_container(container, make_stack):
     """The environment of --native is not an image, and launch itself updates it."""
-    findings = run(native.adapted(verify.CHECKS), container(gpukit=Versions("1", "2")), make_stack())
+    findings = run([verify.native(each) for each in verify.CHECKS], container(gpukit=Versions("1", "2")), make_stack())
     gpukit = next(finding for finding in findings if finding.id == "gpukit")
     assert (gpukit.status, gpukit.cause_id) == ("FAIL", "image-older-than-wheel")
     assert "`./launch --native build`" in gpukit.remedy
@@ -210,7 +210,7 @@ def lacks(kind="ImportError", text="", log=""):
 
 
 def fails(kind, text="", log="", **more):
-    return {"compiled": Result("cuda:0", error=TorchError(kind, text, log)), **more}
+    return {"compiled": Outcome("cuda:0", error=TorchError(kind, text, log)), **more}
 
 
 def devices(message="", found=(), arch_list=("sm_75", "sm_120")):
@@ -295,9 +295,9 @@ FAULTS = {
         "kernels",
         "no-kernel",
     ),
-    "wrong numbers": ({"tensors": (Result("cuda:0"),)}, "tensor", "gpu-results-wrong"),
+    "wrong numbers": ({"tensors": (on("cuda:0", equal=False, compiled=True),)}, "tensor", "gpu-results-wrong"),
     "no numbers": (
-        {"tensors": (Result("cuda:0", error=TorchError("AcceleratorError", "?")),)},
+        {"tensors": (Outcome("cuda:0", error=TorchError("AcceleratorError", "?")),)},
         "tensor",
         "gpu-computing-fails",
     ),
@@ -316,11 +316,15 @@ FAULTS = {
     "compiler hangs": (fails("Timeout", "no answer in 180 s"), "compile", "compiler-hangs"),
     "unknown to compile": (fails("BackendCompilerFailed", "?"), "compile", "torch-compile-fails"),
     "switched off": (
-        {"compiled": Result("cuda:0", equal=True, compiled=False)},
+        {"compiled": on("cuda:0", equal=True, compiled=False)},
         "compile",
         "compile-disabled",
     ),
-    "wrong when compiled": ({"compiled": Result("cuda:0")}, "compile", "compiled-results-wrong"),
+    "wrong when compiled": (
+        {"compiled": on("cuda:0", equal=False, compiled=True)},
+        "compile",
+        "compiled-results-wrong",
+    ),
     "root": ({"user": User(0, "root", "/workspace", 1000)}, "user", "runs-as-root"),
     "somebody else": ({"user": User(1001, "x", "/workspace", 1000)}, "user", "user-other-uid"),
     "nobody": ({"user": User(1000, None, "/workspace", 1000)}, "user", "no-such-user"),
@@ -333,10 +337,6 @@ FAULTS = {
     "root's cache": ({"caches": place("/home/dev/.cache", error=errno.EACCES)}, "caches", "cache-owned-by-other"),
     "small shm": ({"shm_gb": 0.0625}, "shm", "shared-memory-small"),
 }
-
-
-def on(device="cuda:0", **answer):
-    return Outcome(device, {"device": device, **answer})
 
 
 def broken(kind, text="", log="", device="cuda:0"):
@@ -362,7 +362,7 @@ def gemm(tflops=92.0, name="NVIDIA GeForce RTX 5070 Ti", others=False, **card):
 
 TWO = {
     "devices": Devices((Device("NVIDIA GeForce RTX 5090", "12.0"),) * 2, ("sm_120",)),
-    "tensors": (Result("cuda:0", equal=True), Result("cuda:1", equal=True)),
+    "tensors": (on("cuda:0", equal=True), on("cuda:1", equal=True)),
 }
 
 
@@ -399,16 +399,6 @@ def conflict(package, wanted, seen):
 def imported(kind, text, **more):
     error = TorchError(kind, text, f"{kind}: {text}")
     return {"imported": [Imported("torch"), Imported("datasets", "import datasets", "pyproject.toml", error, **more)]}
-
-
-def trained(**changes):
-    answers = {
-        "replay": {"retries": 2, "difference": 2e-7},
-        "pinned": {"pinned": True, "equal": True},
-        "scaler": {"first": 2.3, "last": 0.1, "kept": True, "scales": [65536.0, 32768.0, 32768.0]},
-        **changes,
-    }
-    return {"library": tuple(on(**answer) for answer in answers.values())}
 
 
 LIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 1048576}
@@ -522,12 +512,12 @@ FAULTS.update(
         ),
         "ptxas in the log": (fails("NoTritonConfigsError", PTXAS), "compile", "ptxas-too-old"),
         "memory taken": (
-            {"tensors": (Result("cuda:0", error=TorchError("OutOfMemoryError", OOM)),)},
+            {"tensors": (Outcome("cuda:0", error=TorchError("OutOfMemoryError", OOM)),)},
             "tensor",
             "gpu-memory-taken",
         ),
         "cuBLAS": (
-            {"tensors": (Result("cuda:0", error=TorchError("RuntimeError", CUBLAS)),)},
+            {"tensors": (Outcome("cuda:0", error=TorchError("RuntimeError", CUBLAS)),)},
             "tensor",
             "gpu-memory-or-libraries",
         ),
@@ -564,7 +554,7 @@ FAULTS.update(
             "attention-results-wrong",
         ),
         "no learning": ({"amp": on(first=2.0, last=float("nan"), scale=1.0)}, "amp", "half-precision-fails"),
-        "no checkpoint": ({"training": (broken("OSError", "[Errno 5] ?"), None)}, "training", "checkpoint-fails"),
+        "no checkpoint": ({"training": (broken("OSError", "[Errno 5] ?"),)}, "training", "checkpoint-fails"),
         "another resume": (losses(again=[9.0] * 5), "training", "resumed-run-differs"),
         "memory errs": (
             {"memory_patterns": (on(bytes=1, wrong=[3], free=1, shared=False),)},
@@ -666,15 +656,6 @@ FAULTS.update(
             "package-broken-on-gpu",
             "datasets",
         ),
-        "no replay": (trained(replay={"retries": 0, "difference": 0.0}), "train", "replay-did-not-happen"),
-        "another replay": (trained(replay={"retries": 1, "difference": 0.1}), "train", "replay-differs"),
-        "pageable batches": (trained(pinned={"pinned": False, "equal": True}), "train", "os-refused-cuda"),
-        "other batches": (trained(pinned={"pinned": True, "equal": False}), "train", "pinned-batches-wrong"),
-        "no scaler": (
-            trained(scaler={"first": 2.3, "last": 0.1, "kept": False, "scales": [65536.0, 32768.0, 32768.0]}),
-            "train",
-            "loss-scaling-wrong",
-        ),
         "a tracker that breaks": (
             {"trackers": (broken("ImportError", "cannot import name 'x' from 'wandb'", device="wandb"),)},
             "tracking",
@@ -704,7 +685,7 @@ FAULTS.update(
         "no spare row": (card(uncorrected=1, failure=True), "health", "gpu-memory-no-spare-rows"),
         "a pending row": (card(uncorrected=0, pending=True), "health", "gpu-memory-rows-pending"),
         "recovery": (card(recovery="Reset"), "health", "driver-requests-recovery", "Reset"),
-        "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", "gpu-reported", health.XIDS[79]),
+        "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", "gpu-reported", gpu.XIDS[79]),
     }
 )
 
@@ -764,7 +745,7 @@ def test_root_is_right_where_the_workspace_is_root_s(container, make_stack):
 
 
 def test_every_device_computes(container, make_stack):
-    two = (Result("cuda:0", equal=True), Result("cuda:1"))
+    two = (on("cuda:0", equal=True), on("cuda:1", equal=False, compiled=True))
     tensor = judged(container(tensors=two), make_stack())["tensor"]
     assert (tensor.status, tensor.seen) == ("FAIL", "on cuda:1: a wrong matrix product")
 
@@ -830,7 +811,7 @@ SINGLE = {
     "gemm": lambda error: {"gemms": (Outcome("cuda:0", error=error),)},
     "oom": lambda error: {"out_of_memory": Outcome("cuda:0", error=error)},
     "peers": lambda error: {**TWO, "peers": Outcome("", error=error)},
-    "tensor": lambda error: {"tensors": (Result("cuda:0", error=error),)},
+    "tensor": lambda error: {"tensors": (Outcome("cuda:0", error=error),)},
 }
 ENDS = (
     (TorchError("Death", "was ended by SIGKILL", status=-signal.SIGKILL), "host-memory-full"),
@@ -893,7 +874,7 @@ def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
     found = [finding for seen, *_ in FAULTS.values() for finding in judged(container(**seen), make_stack()).values()]
     found += [finding for _, seen, _ in ERRORS for finding in judged(container(**seen), limited).values()]
     on_cpu = {"environment": {"GPUKIT_DEVICE": "cpu"}, **NO_GPU}
-    broken_cpu = {"tensors": (Result("cpu", error=TorchError("Death", "was ended by SIGILL")),)}
+    broken_cpu = {"tensors": (Outcome("cpu", error=TorchError("Death", "was ended by SIGILL")),)}
     for seen, stack in (
         ({**on_cpu, "torch": Torch("2.9.1+cpu"), "python": "3.13.1"}, make_stack()),
         ({**NO_GPU, "torch": Torch("2.14.1+cu130", "13.0")}, make_stack(**cpu_only)),
@@ -901,7 +882,7 @@ def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
         ({"torch": Torch("2.14.1+cu132", "13.2")}, make_stack()),
         older_on_shared_memory(make_stack),
         ({**on_cpu, "torch": Torch("2.14.1+cpu"), **broken_cpu}, make_stack()),
-        ({**on_cpu, "torch": Torch("2.14.1+cpu"), "tensors": (Result("cpu"),)}, make_stack()),
+        ({**on_cpu, "torch": Torch("2.14.1+cpu"), "tensors": (on("cpu", equal=False, compiled=True),)}, make_stack()),
     ):
         found += judged(container(**seen), stack).values()
     causes = {cause for each in verify.CHECKS for cause in each.causes}
@@ -982,5 +963,5 @@ def test_healthy_machines(container, make_stack, name):
 
 def test_quick_leaves_out_what_takes_long():
     quick = {each.id for each in select(verify.CHECKS, quick=True)}
-    assert quick.isdisjoint({"compile", "training", "loader", "gemm", "imports", "train"})
+    assert quick.isdisjoint({"compile", "training", "loader", "gemm", "imports"})
     assert quick >= {"gpu", "tensor", "memory", "packages", "conflicts"}

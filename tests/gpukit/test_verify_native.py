@@ -130,4 +130,4 @@ def test_in_a_healthy_environment_nothing_is_reported(healthy: Broken) -> None:
     found = healthy.verify(healthy.path)
     assert [each for each in found.values() if each["status"] in ("WARN", "FAIL")] == []
     assert found["imports"]["status"] == found["conflicts"]["status"] == "PASS"
-    assert found["train"]["status"] == "SKIP" and found["train"]["cause"]
+    assert found["gemm"]["status"] == "SKIP" and found["gemm"]["cause"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpukit.image import guard
-from gpukit.verify import requirements, sources
-from gpukit.verify.probes.imported import modules
+from gpukit.verify import requirements
+from gpukit.verify.container import modules
 
 pytest.importorskip("tomllib")
 
@@ -195,7 +195,7 @@ def test_imports_in_sources_and_notebooks(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    found = {each.statement: each for each in sources.imports(tmp_path)}
+    found = {each.statement: each for each in requirements.imported(tmp_path)}
     assert {statement for statement, each in found.items() if not each.lazy} == {
         "import torch.nn",
         "import numpy",
@@ -206,7 +206,7 @@ def test_imports_in_sources_and_notebooks(tmp_path: Path) -> None:
     assert {each.module for each in found.values() if each.lazy} == {"onnx", "peft", "winreg2"}
     assert found["from trl import SFTConfig, SFTTrainer"].place == "src/demo/train.py:6"
     assert found["import matplotlib.pyplot"].place == "notebooks/quickstart.ipynb"
-    assert sources.imports(tmp_path / "none") == []
+    assert requirements.imported(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize(

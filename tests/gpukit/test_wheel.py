@@ -145,8 +145,8 @@ def edit(path: Path, old: str, new: str) -> None:
 CHANGES = {
     "a module": lambda source: edit(source / "src/gpukit/__init__.py", '"""', '"""An '),
     "a new module": lambda source: (source / "src/gpukit/new.py").write_text("", encoding="utf-8"),
-    "no module": lambda source: (source / "src/gpukit/doctor/early.py").unlink(),
-    "a renamed module": lambda source: (source / "src/gpukit/doctor/early.py").rename(source / "src/gpukit/early.py"),
+    "no module": lambda source: (source / "src/gpukit/doctor/needs.py").unlink(),
+    "a renamed module": lambda source: (source / "src/gpukit/doctor/needs.py").rename(source / "src/gpukit/needs.py"),
     "README": lambda source: edit(source / "README.md", "gpukit", "GPUKIT"),
     "LICENSE": lambda source: edit(source / "LICENSE", "a", "b"),
     "description": lambda source: edit(source / "pyproject.toml", 'description = "', 'description = "Now '),

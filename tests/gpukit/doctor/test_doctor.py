@@ -9,7 +9,6 @@ import jsonschema
 import pytest
 
 from gpukit.doctor import main as doctor
-from gpukit.doctor.early import early
 from gpukit.doctor.host import (
     Background,
     Config,
@@ -219,7 +218,7 @@ def test_native_needs_no_engine_and_its_own_disk(host, make_stack):
     findings = {finding.id: finding for finding in run(doctor.adapted(doctor.CHECKS, native=True), probes, stack)}
     assert problems(findings) == {}
     assert {id for id, finding in findings.items() if finding.cause_id == "not-used-natively"} == {
-        *doctor.CONTAINER_CHECKS
+        each.id for each in doctor.CHECKS if each.container
     }
     assert [findings[id].status for id in ("disk", "driver", "caches")] == ["PASS"] * 3
     assert "/home/me" in findings["disk"].seen
@@ -412,9 +411,9 @@ EARLY = {
 def test_early_reports(monkeypatch, capsys, host, stack_file, name):
     """What would stop the container, also what only VS Code cannot do; nothing else, and never with a failure."""
     seen, line = EARLY[name]
-    monkeypatch.setattr("gpukit.doctor.early.Host", lambda stack, gpu: contextlib.nullcontext(host(**seen)))
+    monkeypatch.setattr("gpukit.doctor.main.Host", lambda stack, gpu: contextlib.nullcontext(host(**seen)))
     monkeypatch.setenv("GPUKIT_PROJECT", str(stack_file().parent))
-    assert early(doctor.CHECKS) == 0
+    assert doctor.early() == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == (1 if line else 0)
     assert not line or lines[0].startswith(f"doctor: {line}")

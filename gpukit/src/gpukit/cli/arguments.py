@@ -2,156 +2,117 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def job_id(text: str) -> int | str:
     """The number of a job; that of one on Slurm with an s before it."""
     return text if text[:1] == "s" and text[1:].isdecimal() else int(text)
 
 
+def flag(help: str, **options: Any) -> dict[str, Any]:
+    """An option without a value."""
+    return {"action": "store_true", "help": help, **options}
+
+
+def value(metavar: str, help: str, **options: Any) -> dict[str, Any]:
+    """An option with one value; a text, unless `type` says otherwise."""
+    return {"metavar": metavar, "help": help, "default": "", **options}
+
+
+def many(metavar: str, help: str, **options: Any) -> dict[str, Any]:
+    """An option that can be repeated."""
+    return {"action": "append", "metavar": metavar, "help": help, "default": [], **options}
+
+
 ARGUMENTS = {
-    "--for": {
-        "action": "append",
-        "default": [],
-        "dest": "targets",
-        "metavar": "ID",
-        "help": "a hardware id or a card, such as h100 or h200; repeatable (default: the project's targets)",
-    },
-    "--driver": {"default": "", "metavar": "N", "help": "the driver of that machine, such as 570"},
-    "--batch-size": {"type": int, "metavar": "N", "help": "samples per step (default: the project's)"},
-    "--prove": {
-        "action": "store_true",
-        "help": "also compile Triton kernels, and read which GPUs the installed packages have code for; needs no GPU",
-    },
-    "--refresh": {"action": "store_true", "help": "ask the registry and the indexes again; answers are kept for a day"},
-    "--build-arg": {"action": "append", "default": [], "metavar": "K=V", "help": "set a build argument; repeatable"},
-    "--no-cache": {"action": "store_true", "help": "rebuild every layer"},
-    "-d": {"action": "store_true", "dest": "detach", "help": "run in the background"},
-    "--name": {"default": "", "metavar": "NAME", "help": "with -d: the name of this run; needed to start several"},
-    "-e": {
-        "action": "append",
-        "default": [],
-        "dest": "variables",
-        "metavar": "NAME",
-        "help": "pass a variable of this shell or of .env by its name, or set it with NAME=VALUE; repeatable",
-    },
-    "-p": {
-        "action": "append",
-        "default": [],
-        "dest": "ports",
-        "metavar": "PORT",
-        "help": "publish a port, or HOST:CONTAINER, on 127.0.0.1 (the program must listen on 0.0.0.0); repeatable",
-    },
-    "--nproc": {
-        "default": "",
-        "metavar": "N",
-        "help": "start N processes with torchrun; gpu: one per GPU",
-    },
-    "submit --gpus": {
-        "type": int,
-        "default": 1,
-        "dest": "count",
-        "metavar": "N",
-        "help": "GPUs of the job (default: 1)",
-    },
-    "--priority": {"type": int, "default": 0, "metavar": "P", "help": "higher ones start first (default: 0)"},
-    "--on": {"choices": ("slurm",), "default": "", "help": "hand the job to Slurm, with cluster/train.sbatch"},
-    "--after": {"type": job_id, "metavar": "ID", "help": "start when this job is finished; hold the job if it fails"},
-    "--max-hours": {
-        "type": float,
-        "metavar": "H",
-        "help": "save and end the job as `out of time` after it has run for this long",
-    },
-    "submit -e": {
-        "action": "append",
-        "default": [],
-        "dest": "variables",
-        "metavar": "NAME",
-        "help": "pass a variable by its name, from .env or from where the queue is processed; repeatable",
-    },
+    "--for": many(
+        "ID",
+        "a hardware id or a card, such as h100 or h200; repeatable (default: the project's targets)",
+        dest="targets",
+    ),
+    "--driver": value("N", "the driver of that machine, such as 570"),
+    "--batch-size": value("N", "samples per step (default: the project's)", type=int, default=None),
+    "--prove": flag(
+        "also compile Triton kernels, and read which GPUs the installed packages have code for; needs no GPU"
+    ),
+    "--refresh": flag("ask the registry and the indexes again; answers are kept for a day"),
+    "--build-arg": many("K=V", "set a build argument; repeatable"),
+    "--no-cache": flag("rebuild every layer"),
+    "-d": flag("run in the background", dest="detach"),
+    "--name": value("NAME", "with -d: the name of this run; needed to start several"),
+    "-e": many(
+        "NAME",
+        "pass a variable of this shell or of .env by its name, or set it with NAME=VALUE; repeatable",
+        dest="variables",
+    ),
+    "-p": many(
+        "PORT",
+        "publish a port, or HOST:CONTAINER, on 127.0.0.1 (the program must listen on 0.0.0.0); repeatable",
+        dest="ports",
+    ),
+    "--nproc": value("N", "start N processes with torchrun; gpu: one per GPU"),
+    "submit --gpus": value("N", "GPUs of the job (default: 1)", type=int, default=1, dest="count"),
+    "--priority": value("P", "higher ones start first (default: 0)", type=int, default=0),
+    "--on": {"help": "hand the job to Slurm, with cluster/train.sbatch", "choices": ("slurm",), "default": ""},
+    "--after": value("ID", "start when this job is finished; hold the job if it fails", type=job_id, default=None),
+    "--max-hours": value(
+        "H", "save and end the job as `out of time` after it has run for this long", type=float, default=None
+    ),
+    "submit -e": many(
+        "NAME",
+        "pass a variable by its name, from .env or from where the queue is processed; repeatable",
+        dest="variables",
+    ),
     "ACTION": {
+        "help": "run: process the queue until Ctrl-C; move: let a job be the next one (default: list)",
         "nargs": "?",
         "default": "list",
         "choices": ("list", "run", "show", "logs", "cancel", "retry", "move"),
-        "help": "run: process the queue until Ctrl-C; move: let a job be the next one (default: list)",
     },
-    "ID": {"nargs": "?", "type": job_id, "help": "the number of a job; s12: of one on Slurm"},
-    "--watch": {"action": "store_true", "help": "with list: redraw the list every two seconds"},
-    "CMD": {"nargs": "*", "help": "the command and its arguments, after `--`"},
+    "ID": {"help": "the number of a job; s12: of one on Slurm", "nargs": "?", "type": job_id},
+    "--watch": flag("with list: redraw the list every two seconds"),
+    "CMD": {"help": "the command and its arguments, after `--`", "nargs": "*"},
     "WHAT": {
-        "nargs": "?",
-        "default": "",
         "help": "a file, `-` for standard input (the default), the text itself, or an id",
-    },
-    "--machine": {
-        "default": "",
-        "metavar": "FILE",
-        "help": "output of `doctor --json` from the machine where the error occurred (default: this machine)",
-    },
-    "--in-container": {"choices": ("yes", "no"), "default": "", "help": "whether the error occurred in a container"},
-    "--worked-before": {"choices": ("yes", "no"), "default": "", "help": "whether it worked on that machine before"},
-    "--json": {"action": "store_true", "help": "print the result as JSON"},
-    "--task": {
-        "default": "",
-        "metavar": "MODULE:FUNCTION",
-        "help": "the function that builds the task (default: this project's)",
-    },
-    "--minutes": {"type": float, "default": 3.0, "metavar": "N", "help": "measure for at most N minutes (default: 3)"},
-    "--report": {"default": "", "metavar": "FILE", "help": "also write a Markdown file for an issue, without secrets"},
-    "PKG": {"nargs": "+", "help": "a package, such as einops or 'einops>=0.8'"},
-    "--digest": {"action": "store_true", "help": "also pin the base image's digest in the Dockerfile"},
-    "--remove": {"action": "store_true", "help": "remove the pinned versions and the digest"},
-    "-f": {"action": "store_true", "dest": "follow", "help": "follow the output; Ctrl-C only stops following"},
-    "NAME": {
         "nargs": "?",
         "default": "",
+    },
+    "--machine": value(
+        "FILE", "output of `doctor --json` from the machine where the error occurred (default: this machine)"
+    ),
+    "--in-container": {"help": "whether the error occurred in a container", "choices": ("yes", "no"), "default": ""},
+    "--worked-before": {"help": "whether it worked on that machine before", "choices": ("yes", "no"), "default": ""},
+    "--json": flag("print the result as JSON"),
+    "--task": value("MODULE:FUNCTION", "the function that builds the task (default: this project's)"),
+    "--minutes": value("N", "measure for at most N minutes (default: 3)", type=float, default=3.0),
+    "--report": value("FILE", "also write a Markdown file for an issue, without secrets"),
+    "PKG": {"help": "a package, such as einops or 'einops>=0.8'", "nargs": "+"},
+    "--digest": flag("also pin the base image's digest in the Dockerfile"),
+    "--remove": flag("remove the pinned versions and the digest"),
+    "-f": flag("follow the output; Ctrl-C only stops following", dest="follow"),
+    "NAME": {
         "help": "a run's --name, notebook, dev, or a service such as mlflow (default: the newest run or the notebook)",
-    },
-    "--images": {
-        "action": "store_true",
-        "help": "only stopped containers, their networks, and images, or native environments",
-    },
-    "--checkpoints": {"action": "store_true", "help": "only old checkpoints"},
-    "--keep": {"type": int, "default": 1, "metavar": "N", "help": "checkpoints to keep per run (default: 1)"},
-    "--yes": {"action": "store_true", "help": "do not ask for confirmation"},
-    "--apply": {"action": "store_true", "help": "run the steps one by one, with a log and a record for --undo"},
-    "--undo": {"action": "store_true", "help": "show what --apply did, and revert it"},
-    "--only": {"default": "", "metavar": "ID,..", "help": "consider only these steps, such as docker,toolkit"},
-    "--hardware": {
+        "nargs": "?",
         "default": "",
-        "metavar": "ID",
-        "help": "the hardware id of this machine: a target of the project, or outside a project any id",
     },
-    "--mirrors": {"default": "", "metavar": "FILE", "help": "JSON file with other repository addresses and keys"},
-    "update --check": {"action": "store_true", "help": "only report what an update would change; nothing is changed"},
-    "update --undo": {"action": "store_true", "help": "revert the last update, if nothing was edited since"},
-    "--to": {
-        "default": "",
-        "metavar": "RELEASE",
-        "help": "a release, branch, or commit of the template; current: the one that the project has",
-    },
-    "--answers": {
-        "nargs": "*",
-        "metavar": "NAME=VALUE",
-        "help": "change these answers; without any, ask the questions again",
-    },
-    "--accept-driver": {
-        "action": "store_true",
-        "dest": "accept",
-        "help": "update even if the new stack needs a newer driver than this machine has",
-    },
-    "--pull-request": {
-        "action": "store_true",
-        "dest": "request",
-        "help": "commit the update to a branch, and open or update a pull request with gh",
-    },
-    "--from": {
-        "default": "",
-        "dest": "source",
-        "metavar": "PATH",
-        "help": "build the wheel from this source folder (default: the running gpukit)",
-    },
-    "--check": {
-        "action": "store_true",
-        "help": "only compare the wheel in vendor/ with one built from its source",
-    },
+    "--images": flag("only stopped containers, their networks, and images, or native environments"),
+    "--checkpoints": flag("only old checkpoints"),
+    "--keep": value("N", "checkpoints to keep per run (default: 1)", type=int, default=1),
+    "--yes": flag("do not ask for confirmation"),
+    "--apply": flag("run the steps one by one, with a log and a record for --undo"),
+    "--undo": flag("show what --apply did, and revert it"),
+    "--only": value("ID,..", "consider only these steps, such as docker,toolkit"),
+    "--hardware": value("ID", "the hardware id of this machine: a target of the project, or outside a project any id"),
+    "--mirrors": value("FILE", "JSON file with other repository addresses and keys"),
+    "update --check": flag("only report what an update would change; nothing is changed"),
+    "update --undo": flag("revert the last update, if nothing was edited since"),
+    "--to": value("RELEASE", "a release, branch, or commit of the template; current: the one that the project has"),
+    "--answers": value(
+        "NAME=VALUE", "change these answers; without any, ask the questions again", nargs="*", default=None
+    ),
+    "--accept-driver": flag("update even if the new stack needs a newer driver than this machine has", dest="accept"),
+    "--pull-request": flag("commit the update to a branch, and open or update a pull request with gh", dest="request"),
+    "--from": value("PATH", "build the wheel from this source folder (default: the running gpukit)", dest="source"),
+    "--check": flag("only compare the wheel in vendor/ with one built from its source"),
 }

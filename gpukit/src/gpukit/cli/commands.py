@@ -69,7 +69,7 @@ def act(options: argparse.Namespace) -> int:
     if inside:
         return import_module("gpukit.verify.main").main(options.rest)
     if command == "verify" and find_root() is None:
-        return import_module("gpukit.verify.standalone").main(options.rest)
+        return import_module("gpukit.verify.main").outside(options.rest)
     if command == "verify" and {"-h", "--help"} & {*options.rest}:
         return import_module("gpukit.verify.main").main(["--help"])
     from gpukit.host.project import Project

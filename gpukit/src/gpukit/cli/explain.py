@@ -150,7 +150,7 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask, place: str)
                 first = f"{indent}{name:<9}"
                 lines += textwrap.wrap(
                     value, width, initial_indent=first, subsequent_indent=" " * len(first),
-                    break_long_words=False, break_on_hyphens=False,
+                    break_long_words=False, break_on_hyphens=False
                 )  # fmt: skip
         return lines
 

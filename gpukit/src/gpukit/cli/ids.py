@@ -15,7 +15,6 @@ from gpukit.findings.checks import Check
 from gpukit.plan import main as plan
 from gpukit.project.data import data
 from gpukit.verify import main as verify
-from gpukit.verify import standalone
 
 CHECKS = (*doctor.CHECKS, *plan.EXPLAINED, *verify.CHECKS)
 
@@ -32,8 +31,8 @@ def find(what: str, place: str, machine: Machine) -> list[str]:
 def here(place: str) -> Iterator[Check]:
     """The checks as they are in this place."""
     for each in CHECKS:
-        outside = place == STANDALONE and each in verify.CHECKS and each.id not in standalone.LEFT_OUT
-        yield standalone.adapted(each) if outside else each
+        outside = place == STANDALONE and each in verify.CHECKS and not each.project
+        yield verify.standalone(each) if outside else each
 
 
 def unknown_id(what: str) -> str:

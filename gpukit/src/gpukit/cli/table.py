@@ -25,13 +25,10 @@ class Command:
 
 COMMANDS = {
     "try": Command(
-        "train the example for a minute, with the best that this machine has, and say what that is",
-        common=True,
+        "train the example for a minute, with the best that this machine has, and say what that is", common=True
     ),
     "verify": Command(
-        "check the container and its GPU; outside a project, check PyTorch on this GPU",
-        common=True,
-        own_parser=True,
+        "check the container and its GPU; outside a project, check PyTorch on this GPU", common=True, own_parser=True
     ),
     "run": Command(
         "run a command in a new container, and return its exit status",
@@ -45,10 +42,7 @@ examples:
   ./launch logs -f baseline
   ./launch run -e OPENAI_API_KEY -p 8000 -- python serve.py""",
     ),
-    "notebook": Command(
-        "start JupyterLab in the background and print its address",
-        common=True,
-    ),
+    "notebook": Command("start JupyterLab in the background and print its address", common=True),
     "shell": Command(
         "open a shell in the running container, VS Code's or ours, or start one",
         ["CMD"],
@@ -67,10 +61,7 @@ examples:
   ./launch logs -f             follow the newest run
   ./launch logs mlflow         the log of a service""",
     ),
-    "stop": Command(
-        "stop all containers of this project; programs have a minute to save",
-        common=True,
-    ),
+    "stop": Command("stop all containers of this project; programs have a minute to save", common=True),
     "add": Command(
         "install packages that are compatible with the base image, and add them to pyproject.toml",
         ["PKG"],
@@ -94,11 +85,7 @@ examples:
 
 exit code: 1 if files are in conflict (with --check: would be), or if nothing could be updated""",
     ),
-    "doctor": Command(
-        "check this machine, and what its GPU needs",
-        common=True,
-        own_parser=True,
-    ),
+    "doctor": Command("check this machine, and what its GPU needs", common=True, own_parser=True),
     "build": Command(
         "build the image (other commands build it when needed)",
         ["--build-arg", "--no-cache"],
@@ -108,9 +95,7 @@ examples:
   ./launch build --no-cache                         build all layers again
   ./launch build --build-arg BASE_IMAGE=MIRROR/IMAGE""",
     ),
-    "up": Command(
-        "start the long-running container and the services in compose.yaml",
-    ),
+    "up": Command("start the long-running container and the services in compose.yaml"),
     "submit": Command(
         "add a training job to the queue of this machine",
         ["--gpus", "--priority", "--after", "--max-hours", "-e", "--on", "CMD"],
@@ -210,8 +195,7 @@ examples:
   ./launch clean --keep 3      keep three checkpoints of each run""",
     ),
     "preflight": Command(
-        "check that the engine grants the GPUs (VS Code runs this before it starts the container)",
-        hidden=True,
+        "check that the engine grants the GPUs (VS Code runs this before it starts the container)", hidden=True
     ),
     "validate": Command(
         "check the generated files: each against its schema, and against each other",
@@ -220,9 +204,6 @@ examples:
 exit code: 0 nothing is wrong, 1 a file is, 2 something could not be checked""",
     ),
     "vendor": Command(
-        "write this gpukit as a wheel to the project's vendor/",
-        ["--from", "--check"],
-        hidden=True,
-        run_options=False,
+        "write this gpukit as a wheel to the project's vendor/", ["--from", "--check"], hidden=True, run_options=False
     ),
 }

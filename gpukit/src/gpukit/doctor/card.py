@@ -19,8 +19,8 @@ from gpukit.project.stack import Stack
 @check(
     "card",
     "GPU supported",
-    needs=("driver",),
-    causes=("card-not-a-target", "no-kernel", "card-not-supported", "wrong-architecture", "card-not-listed"),
+    needs="driver",
+    causes="card-not-a-target no-kernel card-not-supported wrong-architecture card-not-listed",
 )
 def card(probes: Any, stack: Stack) -> Finding:
     """The image has compiled kernels only for the targets' compute capabilities.
@@ -42,7 +42,7 @@ def card(probes: Any, stack: Stack) -> Finding:
     kernels = stack.kernels.get(probes.arch)
     serves = kernels and any(runs(card.capability, kernels.sass, kernels.ptx) for card in found)
     if stack.standalone:
-        return problem("card-not-listed", seen) if serves else problem("card-not-supported", seen, expected)
+        return problem("card-not-listed" if serves else "card-not-supported", seen, "" if serves else expected)
     answer = next(filter(None, (update_answers(stack, id) for id in ids)), "")
     if not kernels:
         if not answer:
@@ -51,15 +51,9 @@ def card(probes: Any, stack: Stack) -> Finding:
         return problem("wrong-architecture", f"{seen} on {probes.arch}", f"{expected} on {processors}", answers=answer)
     if any(card.capability in stack.capabilities for card in found):
         return passed(seen, expected)
-    if serves and answer:
-        return problem("card-not-a-target", seen, expected, answers=answer)
     if serves:
-        return problem("card-not-listed", seen, expected)
-    return (
-        problem("no-kernel", seen, expected, answers=answer)
-        if answer
-        else problem("card-not-supported", seen, expected)
-    )
+        return problem("card-not-a-target" if answer else "card-not-listed", seen, expected, answers=answer)
+    return problem("no-kernel" if answer else "card-not-supported", seen, expected, answers=answer)
 
 
 def not_supported(found: Iterable[machine.Card]) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpukit.doctor.engine import desktop, facts, remote
+from gpukit.doctor.engine import desktop, elsewhere, facts, remote
 from gpukit.doctor.mounts import shown
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
@@ -25,8 +25,8 @@ def folder(info: dict[str, Any]) -> str:
 @check(
     "disk",
     "Disk space",
-    needs=("engine",),
-    causes=("image-does-not-fit", "disk-nearly-full", "no-free-inodes", "environment-does-not-fit"),
+    needs="engine",
+    causes="image-does-not-fit disk-nearly-full no-free-inodes environment-does-not-fit",
 )
 def disk(probes: Any, stack: Stack) -> Finding:
     """An image takes many gigabytes, as does a native environment with uv's cache, and a full disk stops a build."""
@@ -45,11 +45,8 @@ def disk(probes: Any, stack: Stack) -> Finding:
     need = REBUILD_GB if built else stack.size_gb
     seen, expected = f"{free:.0f} GB free in {place}", f"{need:g} GB"
     if free < need:
-        return (
-            problem("disk-nearly-full", seen, expected)
-            if built and free > FULL_GB
-            else problem("image-does-not-fit", seen, expected, size=stack.size_gb)
-        )
+        id = "disk-nearly-full" if built and free > FULL_GB else "image-does-not-fit"
+        return problem(id, seen, expected, size=stack.size_gb)
     files = probes.free_files(place)
     if files is not None and files < 1000:
         return problem("no-free-inodes", f"{seen}, room for {files} files", "inodes")
@@ -71,11 +68,9 @@ def native_disk(probes: Any, stack: Stack) -> Finding:
     return passed(seen, expected)
 
 
-@check("caches", "Room for models", needs=("mounts",), causes=("disk-full", "checkpoint-space-low"))
+@check("caches", "Room for models", needs="mounts", causes="disk-full checkpoint-space-low", skip=elsewhere)
 def caches(probes: Any, stack: Stack) -> Finding:
     """Checkpoints and downloaded models are stored in the project's folder and in the mounted caches."""
-    if remote(probes.endpoint):
-        return skipped("engine-elsewhere")
     written = [folder.source for folder in probes.config.folders if folder.kind == "folder" and not folder.read_only]
     rooms = [(free, source) for source in written for free in (probes.free_gb(source),) if free is not None]
     if not rooms:

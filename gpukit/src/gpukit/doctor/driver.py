@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.doctor.engine import remote
+from gpukit.doctor.engine import without_gpu
 from gpukit.errors.known import diagnosed, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
@@ -44,40 +44,19 @@ UNKNOWN_FIELD = 2  # nvidia-smi's exit status for an unknown query field
     "driver",
     "NVIDIA driver",
     causes=(
-        "no-gpu-here",
-        "mac-without-gpu",
-        "driver-not-installed",
-        "nouveau-holds-card",
-        "card-given-to-virtual-machine",
-        "wsl-windows-driver",
-        "driver-tools-not-installed",
-        "driver-not-found",
-        "driver-hangs",
-        "driver-updated",
-        "driver-not-loaded",
-        "module-unsigned",
-        "card-not-served-by-driver",
-        "driver-finds-no-card",
-        "gpu-lost",
-        "nvml-permission",
-        "driver-half-installed",
-        "driver-stuck",
-        "driver-without-capability-query",
-        "driver-too-old",
-        "jetpack-too-old",
-        "driver-needs-compatibility",
-        "nvidia-smi-fails",
+        "no-gpu-here mac-without-gpu driver-not-installed nouveau-holds-card card-given-to-virtual-machine "
+        "wsl-windows-driver driver-tools-not-installed driver-not-found driver-hangs driver-updated driver-not-loaded "
+        "module-unsigned card-not-served-by-driver driver-finds-no-card gpu-lost nvml-permission "
+        "driver-half-installed driver-stuck driver-without-capability-query driver-too-old jetpack-too-old "
+        "driver-needs-compatibility nvidia-smi-fails"
     ),
+    skip=without_gpu,
 )
 def driver(probes: Any, stack: Stack) -> Finding:
     """It must be new enough for the base's CUDA and for the card.
 
     On Jetson and DGX Spark it is part of the operating system.
     """
-    if not stack.gpu:
-        return skipped("no-gpu-requested")
-    if remote(probes.endpoint):
-        return skipped("engine-elsewhere")
     expected = f"{stack.driver} or newer" if stack.driver else ""
     answer, floor = probes.cards, stack.driver or "a current one"
     if answer.timed_out:
@@ -96,25 +75,13 @@ def driver(probes: Any, stack: Stack) -> Finding:
     for card in found:
         least, reason = _floor(card, stack)
         if card.driver and least and version(card.driver) < version(least):
-            if least == stack.driver and compatibility_helps(stack.base, card.driver, card.name):
-                return problem(
-                    "driver-needs-compatibility", f"{card.driver} ({card.name})", f"{least} or newer", floor=least
-                )
-            return problem(
-                "driver-too-old",
-                f"{card.driver} ({card.name})",
-                f"{least} or newer",
-                reason=reason,
-                floor=least,
-                older=_older_torch(card, stack),
-            )
+            bridged = least == stack.driver and compatibility_helps(stack.base, card.driver, card.name)
+            # Outside a project: the command that installs a PyTorch that this older driver supports.
+            older = wheel_for(stack.targets, card.driver) if stack.standalone and not bridged else ""
+            id = "driver-needs-compatibility" if bridged else "driver-too-old"
+            seen, needed = f"{card.driver} ({card.name})", f"{least} or newer"
+            return problem(id, seen, needed, reason=reason, floor=least, older=older or "")
     return passed(", ".join(versions), expected)
-
-
-def _older_torch(card: Card, stack: Stack) -> str:
-    """Outside a project: the command that installs a PyTorch that this older driver supports."""
-    install = wheel_for(stack.targets, card.driver) if stack.standalone else None
-    return install or ""
 
 
 def compatibility_helps(base: str, driver: str, card: str) -> bool:
@@ -144,28 +111,27 @@ def _not_found(probes: Any, expected: str, floor: str) -> Finding:
     if probes.system == "macos":
         return problem("mac-without-gpu", seen, expected)
     if probes.system == "wsl":
-        return (
-            problem("wsl-windows-driver", seen, expected)
-            if not probes.exists(WSL_DEVICE)
-            else problem("driver-not-found", seen, expected, floor=floor)
-        )
+        id = "driver-not-found" if probes.exists(WSL_DEVICE) else "wsl-windows-driver"
+        return problem(id, seen, expected, floor=floor)
     if probes.module:
         return problem("driver-tools-not-installed", f"{seen}, module {probes.module}", expected)
     if probes.pci is None:
         return problem("driver-not-found", seen, expected, floor=floor)
-    holders = {device.driver for device in probes.pci if device.kind == "gpu"}
-    if not holders:
+    other = _held_by_another(probes, seen, expected, floor)
+    return other or problem("driver-not-installed", f"{seen}, and an NVIDIA GPU on the bus", expected, floor=floor)
+
+
+def _held_by_another(probes: Any, seen: str, expected: str, floor: str) -> Finding | None:
+    """The finding if there is no GPU on the bus, or another kernel module than NVIDIA's holds it."""
+    holders = sorted({device.driver for device in probes.pci or () if device.kind == "gpu"})
+    if probes.pci is not None and not holders:
         return problem("no-gpu-here", f"{seen}, no NVIDIA GPU on the bus", expected)
     if "nouveau" in holders:
         return problem("nouveau-holds-card", f"{seen}, nouveau is loaded", expected, floor=floor)
-    if holders <= {"vfio-pci", "pci-stub"}:
-        return problem(
-            "card-given-to-virtual-machine",
-            f"{seen}, {', '.join(sorted(holders))}",
-            expected,
-            module=", ".join(sorted(holders)),
-        )
-    return problem("driver-not-installed", f"{seen}, and an NVIDIA GPU on the bus", expected, floor=floor)
+    if holders and {*holders} <= {"vfio-pci", "pci-stub"}:
+        names = ", ".join(holders)
+        return problem("card-given-to-virtual-machine", f"{seen}, {names}", expected, module=names)
+    return None
 
 
 def _failed(answer: Result, probes: Any, expected: str, stack: Stack) -> Finding:
@@ -174,15 +140,10 @@ def _failed(answer: Result, probes: Any, expected: str, stack: Stack) -> Finding
     id = CAUSES_BY_RULE.get(lookup(output, CAUSES_BY_RULE), "")
     if answer.code == UNKNOWN_FIELD:
         id = "driver-without-capability-query"
-    holders = {device.driver for device in probes.pci or () if device.kind == "gpu"}
     if id == "driver-not-loaded":
-        if "nouveau" in holders:
-            return problem("nouveau-holds-card", output, expected, floor=floor)
-        if holders and holders <= {"vfio-pci", "pci-stub"}:
-            return problem("card-given-to-virtual-machine", output, expected, module=", ".join(sorted(holders)))
-        if probes.pci is not None and not holders:
-            return problem("no-gpu-here", output, expected)
-        return problem("module-unsigned" if probes.secure_boot else id, output, expected)
+        other = _held_by_another(probes, output, expected, floor)
+        return other or problem("module-unsigned" if probes.secure_boot else id, output, expected)
+    holders = {device.driver for device in probes.pci or () if device.kind == "gpu"}
     if id == "driver-finds-no-card" and holders and "nvidia" not in holders:
         return problem("card-not-served-by-driver", output, expected, floor=_highest_floor(stack))
     if id:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpukit.errors.known import diagnosed, lookup
 from gpukit.findings.checks import check
-from gpukit.findings.finding import Finding, passed, problem
+from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.engine import remote
 from gpukit.host.process import Result, hide_home
 from gpukit.project.stack import Stack, version
@@ -42,6 +42,16 @@ def hide_host(text: str, endpoint: str) -> str:
     return text
 
 
+def elsewhere(probes: Any, stack: Stack) -> Finding | None:
+    """SKIP if the engine is on another machine, which cannot be checked from here."""
+    return skipped("engine-elsewhere") if remote(probes.endpoint) else None
+
+
+def without_gpu(probes: Any, stack: Stack) -> Finding | None:
+    """SKIP if no GPU of this machine is requested."""
+    return elsewhere(probes, stack) if stack.gpu else skipped("no-gpu-requested")
+
+
 def desktop(info: dict[str, Any]) -> bool:
     return "Docker Desktop" in info.get("OperatingSystem", "")
 
@@ -55,13 +65,8 @@ def cdi(info: dict[str, Any]) -> bool:
 @check(
     "client",
     "Docker client",
-    causes=(
-        "docker-not-installed",
-        "wsl-integration",
-        "docker-client-hangs",
-        "docker-is-podman",
-        "docker-client-broken",
-    ),
+    causes="docker-not-installed wsl-integration docker-client-hangs docker-is-podman docker-client-broken",
+    container=True,
 )
 def client(probes: Any, stack: Stack) -> Finding:
     """Everything that starts the container calls `docker`."""
@@ -82,21 +87,12 @@ def client(probes: Any, stack: Stack) -> Finding:
 @check(
     "engine",
     "Docker engine",
-    needs=("client",),
+    needs="client",
     causes=(
-        "docker-down",
-        "docker-denied",
-        "docker-hangs",
-        "docker-host-silent",
-        "docker-context",
-        "client-too-old",
-        "docker-is-podman",
-        "windows-containers",
-        "docker-desktop-on-linux",
-        "docker-rootless",
-        "docker-builder-too-old",
-        "docker-unknown-error",
+        "docker-down docker-denied docker-hangs docker-host-silent docker-context client-too-old docker-is-podman "
+        "windows-containers docker-desktop-on-linux docker-rootless docker-builder-too-old docker-unknown-error"
     ),
+    container=True,
 )
 def engine(probes: Any, stack: Stack) -> Finding:
     """It must respond to this user, and must be Docker with its root daemon."""

@@ -16,20 +16,6 @@ from gpukit.project.stack import Stack, version
 OLD_MESSAGE = 'could not select device driver "" with capabilities: [[gpu]]'
 REFRESH_SINCE = "1.18"  # from here on, the toolkit writes and updates the specification by itself
 
-CAUSES = (
-    "toolkit-not-installed",
-    "toolkit-not-configured",
-    "toolkit-incomplete",
-    "cdi-no-specification",
-    "cdi-not-refreshed",
-    "docker-not-restarted",
-    "cdi-stale",
-    "docker-snap",
-    "docker-desktop-without-gpu",
-    "cdi-no-specification-in-wsl",
-    "gpu-unknown",
-    "gpu-refused",
-)
 # Rules for the engine's messages; the missing part depends on the machine.
 NO_GPU_DRIVER = {"no-gpu-driver"}
 UNKNOWN_RUNTIME = {"runtime-unknown"}
@@ -38,7 +24,18 @@ CDI_RULES = {"cdi-no-vendor", "cdi-unresolved"}
 DRIVER_RULES = {"driver-unseen", "cdi-stale", "cdi-broken"}
 
 
-@check("gpu", "GPU granted", needs=("engine", "driver"), level="full", causes=CAUSES)
+@check(
+    "gpu",
+    "GPU granted",
+    needs="engine driver",
+    level="full",
+    causes=(
+        "toolkit-not-installed toolkit-not-configured toolkit-incomplete cdi-no-specification cdi-not-refreshed "
+        "docker-not-restarted cdi-stale docker-snap docker-desktop-without-gpu cdi-no-specification-in-wsl "
+        "gpu-unknown gpu-refused"
+    ),
+    container=True,
+)
 def gpu(probes: Any, stack: Stack) -> Finding:
     """Tested by requesting the GPU: `docker info` does not show whether Docker provides GPUs through CDI."""
     if not stack.gpu:
@@ -102,18 +99,9 @@ def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
         return stale
     if about & DRIVER_RULES:
         return None
-    if about & MISSING_PROGRAM:
-        return (
-            problem("toolkit-incomplete", seen, expected)
-            if toolkit.version or _configured(info)
-            else problem("toolkit-not-installed", seen, expected)
-        )
-    if not toolkit.version and not toolkit.runtime:
-        return (
-            problem("toolkit-incomplete", seen, expected)
-            if _configured(info)
-            else problem("toolkit-not-installed", seen, expected)
-        )
+    if about & MISSING_PROGRAM or not (toolkit.version or toolkit.runtime):
+        incomplete = _configured(info) or toolkit.version
+        return problem("toolkit-incomplete" if incomplete else "toolkit-not-installed", seen, expected)
     if about & CDI_RULES:
         if probes.gpus not in (None, "all") and cdi(info):
             return problem("gpu-unknown", seen, expected, name=probes.gpus)

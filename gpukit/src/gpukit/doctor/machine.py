@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.doctor.engine import remote
+from gpukit.doctor.engine import without_gpu
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.host.cards import cards
@@ -18,21 +18,13 @@ LEAST = 0.2
 UNCACHED = 0.1
 
 
-def _cannot_check(probes: Any, stack: Stack) -> str:
-    """Why the GPUs cannot be checked, as an id; empty if they can."""
-    if not stack.gpu:
-        return "no-gpu-requested"
-    if remote(probes.endpoint):
-        return "engine-elsewhere"
-    return "" if probes.cards.code == 0 else "not-reported"
+def _unreadable(probes: Any, stack: Stack) -> Finding | None:
+    return without_gpu(probes, stack) or (None if probes.cards.code == 0 else skipped("not-reported"))
 
 
-@check("mig", "MIG", needs=("driver",), causes=("mig-empty", "mig-whole-gpu"))
+@check("mig", "MIG", needs="driver", causes="mig-empty mig-whole-gpu", skip=_unreadable)
 def mig(probes: Any, stack: Stack) -> Finding:
     """A GPU in MIG mode can be used only through its slices."""
-    unseen = _cannot_check(probes, stack)
-    if unseen:
-        return skipped(unseen)
     modes = [line.strip() for line in probes.mig.out.splitlines() if line.strip()] if probes.mig.code == 0 else []
     enabled = [index for index, mode in enumerate(modes) if mode == "Enabled"]
     if not enabled:
@@ -46,12 +38,9 @@ def mig(probes: Any, stack: Stack) -> Finding:
     return passed(f"on, {count(len(slices), 'slice')}" + (f": {', '.join(slices)}" if slices else ""))
 
 
-@check("mixed", "Kinds of GPUs", needs=("driver",), causes=("mixed-gpus",))
+@check("mixed", "Kinds of GPUs", needs="driver", causes="mixed-gpus", skip=_unreadable)
 def mixed(probes: Any, stack: Stack) -> Finding:
     """DGX Station's GB300 must not be given to a container together with its display GPU."""
-    unseen = _cannot_check(probes, stack)
-    if unseen:
-        return skipped(unseen)
     found = cards(probes.cards.out)
     coherent = [index for index, card in enumerate(found) if "GB300" in card.name]
     seen = ", ".join(dict.fromkeys(card.name for card in found)) or "unknown"
@@ -66,12 +55,9 @@ def mixed(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
-@check("fabric", "NVSwitch", needs=("driver",), causes=("fabric-manager", "fabric-not-ready"))
+@check("fabric", "NVSwitch", needs="driver", causes="fabric-manager fabric-not-ready", skip=_unreadable)
 def fabric(probes: Any, stack: Stack) -> Finding:
     """On GPUs connected by NVSwitch, CUDA starts only after the fabric manager."""
-    unseen = _cannot_check(probes, stack)
-    if unseen:
-        return skipped(unseen)
     states = {line.strip() for line in probes.fabric.out.splitlines()} if probes.fabric.code == 0 else set()
     service = probes.units.get("nvidia-fabricmanager", "")
     switches = sum(device.kind == "switch" for device in probes.pci or ())
@@ -85,13 +71,14 @@ def fabric(probes: Any, stack: Stack) -> Finding:
     return passed("none")
 
 
-@check("memory", "Unified memory", causes=("shared-memory-taken", "shared-memory-swapped", "shared-memory-cached"))
+@check(
+    "memory",
+    "Unified memory",
+    causes="shared-memory-taken shared-memory-swapped shared-memory-cached",
+    skip=without_gpu,
+)
 def memory(probes: Any, stack: Stack) -> Finding:
     """Where CPU and GPU share their memory: how much is free, how much holds cached files, and how much is swapped."""
-    if not stack.gpu:
-        return skipped("no-gpu-requested")
-    if remote(probes.endpoint):
-        return skipped("engine-elsewhere")
     targets = [target.unified_memory for target in stack.targets.values() if target.capability]
     if not all(targets) and not (any(targets) and probes.local.unified_memory):
         return skipped("gpu-has-own-memory")

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
-from gpukit.doctor import card, disk, driver, engine, grant, machine, mounts, ports, project, running, support
+from gpukit.doctor import card, disk, driver, engine, grant, machine, mounts, project, running
 from gpukit.doctor.host import Host
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
-from gpukit.findings.checks import Check, Extra, command
-from gpukit.findings.finding import skipped
+from gpukit.findings.checks import Check, Extra, checks_of, command, run
+from gpukit.findings.finding import FAIL, skipped
+from gpukit.findings.private import mask
 from gpukit.host import facts, stacks
-from gpukit.project.location import find_root
-from gpukit.project.stack import Stack
+from gpukit.project.location import find_root, root
+from gpukit.project.stack import Stack, StackError, load
 
 ABOUT = """\
 Check this machine: can it run this project's container? Outside a project: is it ready for PyTorch on its GPU, and
@@ -32,29 +35,19 @@ which driver, image, and PyTorch does the GPU need? Nothing is written and nothi
   ./launch doctor --early             one line for each problem that would stop the container; exits with 0"""
 
 # Causes come before their consequences: without a driver, an engine cannot grant a GPU.
-CHECKS = (
-    engine.client,
-    engine.engine,
-    project.merge,
-    mounts.mounts,
-    driver.driver,
-    card.card,
-    machine.mig,
-    machine.mixed,
-    machine.fabric,
-    machine.memory,
-    grant.gpu,
-    running.running,
-    running.reload,
-    running.restart,
-    disk.disk,
-    disk.caches,
-    project.venv,
-    ports.ports,
-    support.base,
-)
+CHECKS = checks_of(engine, project, mounts, driver, card, machine, grant, running, disk)
 ENGINE_CHECKS = ("engine", "gpu", "reload", "disk")
-CONTAINER_CHECKS = ("client", "engine", "gpu", "running", "reload", "restart", "ports", "base")
+# `./launch preflight` runs next and checks `gpu`; the other checks are not about starting a container.
+EARLY_CHECKS = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "memory", "disk")
+GPU_CHECKS = ("driver", "card", "mig", "mixed", "fabric", "memory")
+# Warnings for `./launch`, but VS Code cannot start the container, or the machine may freeze.
+BLOCKING = (
+    "comma-in-path",
+    "engine-on-other-machine",
+    "shared-memory-taken",
+    "shared-memory-swapped",
+    "shared-memory-cached",
+)
 
 
 def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False) -> int:
@@ -63,9 +56,7 @@ def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False)
     parser.add_argument("--early", action="store_true")
     ours = parser.parse_known_args(argv)[0]
     if ours.early:
-        from gpukit.doctor.early import early
-
-        return early(CHECKS)
+        return early()
     native = native and find_root() is not None
     here: list[Machine] = []
 
@@ -118,9 +109,26 @@ def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) ->
 
 
 def without_containers(each: Check) -> Check:
-    if each.id in CONTAINER_CHECKS:
+    if each.container:
         return replace(each, judge=lambda probes, stack: skipped("not-used-natively"), needs=())
-    needs = tuple(need for need in each.needs if need not in CONTAINER_CHECKS)
+    containers = [other.id for other in CHECKS if other.container]
+    needs = tuple(need for need in each.needs if need not in containers)
     return replace(
         each, judge=lambda probes, stack: each.judge(probes, stacks.natively(stack)), needs=needs, native=True
     )
+
+
+def early() -> int:
+    """Before VS Code starts the container: a line for each problem that would stop it; always succeeds."""
+    try:
+        stack, hide = load(), mask(root())
+        without = GPU_CHECKS if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
+        chosen = [check for check in CHECKS if check.id in EARLY_CHECKS and check.id not in without]
+        with Host(stack, gpu=not without) as probes:
+            for finding in run(chosen, probes, stack):
+                if finding.status == FAIL or not finding.completed or finding.cause_id in BLOCKING:
+                    seen = shorten(finding.seen, 80, placeholder=" ...")
+                    print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
+    except (StackError, OSError):
+        pass  # starting the container reports it
+    return 0

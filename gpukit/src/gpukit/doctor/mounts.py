@@ -27,18 +27,11 @@ def shown(path: str, command: bool = False) -> str:
 @check(
     "mounts",
     "Mount sources",
-    needs=("merge",),
+    needs="merge",
     causes=(
-        "engine-on-other-machine",
-        "devcontainer-unreadable",
-        "comma-in-path",
-        "mount-source-dangling",
-        "mount-source-is-file",
-        "mount-source-missing",
-        "mount-source-not-creatable",
-        "mount-source-not-yours",
-        "mount-source-not-readable",
-        "network-drive",
+        "engine-on-other-machine devcontainer-unreadable comma-in-path mount-source-dangling mount-source-is-file "
+        "mount-source-missing mount-source-not-creatable mount-source-not-yours mount-source-not-readable "
+        "network-drive"
     ),
     project=True,
 )

@@ -1,15 +1,19 @@
-"""The project's folder: unfinished updates, and virtual environments that hide the image's Python."""
+"""The project: unfinished updates, environments that hide the image's Python, its ports, and its base's support."""
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
+from gpukit.doctor.engine import elsewhere
 from gpukit.findings.checks import check
-from gpukit.findings.finding import Finding, passed, problem
+from gpukit.findings.finding import Finding, passed, problem, skipped
+from gpukit.host.cards import data
 from gpukit.project.stack import Stack
+from gpukit.project.support import NOTICE_DAYS
 
 
-@check("merge", "Update finished", causes=("conflict-markers", "update-rejected"), project=True)
+@check("merge", "Update finished", causes="conflict-markers update-rejected", project=True)
 def merge(probes: Any, stack: Stack) -> Finding:
     """A file with conflict markers is neither valid configuration nor valid code."""
     files = sorted({*probes.merge.unmerged, *probes.merge.marked})
@@ -21,7 +25,7 @@ def merge(probes: Any, stack: Stack) -> Finding:
     return passed("no conflicts")
 
 
-@check("venv", "Virtual environments", causes=("workspace-venv",), project=True)
+@check("venv", "Virtual environments", causes="workspace-venv", project=True)
 def venv(probes: Any, stack: Stack) -> Finding:
     """Packages go into the image's own Python; an environment in the project's folder hides it."""
     if probes.environments:
@@ -34,3 +38,40 @@ def venv(probes: Any, stack: Stack) -> Finding:
 def _first_files(files: Any) -> str:
     more = f" and {len(files) - 5} more" if len(files) > 5 else ""
     return ", ".join(files[:5]) + more
+
+
+@check("ports", "Ports", needs="engine", causes="port-of-program", project=True, container=True, skip=elsewhere)
+def ports(probes: Any, stack: Stack) -> Finding:
+    """The project's servers have fixed ports; JupyterLab uses the next free one."""
+    if not probes.ports:
+        return passed("none is needed")
+    for port in probes.ports:
+        if port.taken and port.variable:
+            seen, free = f"{port.number} is taken", port.number + 1
+            return problem(
+                "port-of-program", seen, f"{port.number} free", server=port.server, variable=port.variable, free=free
+            )
+    uses = []
+    for port in probes.ports:
+        uses.append(f"{port.number} ({port.server}) " + ("taken, so it uses another" if port.taken else "free"))
+    return passed(", ".join(uses))
+
+
+@check("base", "Base's support", causes="base-support-ended base-support-ending", project=True, container=True)
+def base(probes: Any, stack: Stack) -> Finding:
+    """A base past its end of life gets no fixes, and its image may be deleted from the registry."""
+    superseded = data("stacks")["releases"].get(stack.base, {}).get(stack.release, {}).get("superseded")
+    newer = ", superseded by a newer release" if superseded else ""
+    if not stack.end_of_life:
+        policy = data("stacks")["support"].get(stack.base, "No end of life is known for this base.")
+        return skipped("no-end-of-life", base=f"{stack.base} {stack.release}{newer}", policy=policy)
+    end = date.fromisoformat(stack.end_of_life)
+    left = (end - probes.today).days
+    seen = f"{stack.base} {stack.release}, until {stack.end_of_life}"
+    if left > NOTICE_DAYS:
+        return passed(seen + newer)
+    expected = f"more than {NOTICE_DAYS} days"
+    options = " --answers release=current" * (stack.channel == "pin")
+    return problem(
+        "base-support-ended" if left < 0 else "base-support-ending", seen, expected, days=left, options=options
+    )

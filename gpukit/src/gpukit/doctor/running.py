@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpukit.doctor.engine import cdi, facts, remote
+from gpukit.doctor.engine import cdi, facts, without_gpu
 from gpukit.errors.known import diagnosed, lookup, sign_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
@@ -30,17 +30,15 @@ BEFORE_DRIVER_RULES = {
 @check(
     "running",
     "Running container",
-    needs=("engine", "driver"),
+    needs="engine driver",
     level="full",
-    causes=("container-lost-gpu", "container-has-old-driver", "gpu-fails-in-container"),
+    causes="container-lost-gpu container-has-old-driver gpu-fails-in-container",
     project=True,
+    container=True,
+    skip=without_gpu,
 )
 def running(probes: Any, stack: Stack) -> Finding:
     """A running container of this project must still have its GPU."""
-    if not stack.gpu:
-        return skipped("no-gpu-requested")
-    if remote(probes.endpoint):
-        return skipped("engine-elsewhere")
     if probes.cards.timed_out:
         return skipped("gpu-request-would-hang")
     inside = probes.inside
@@ -56,16 +54,19 @@ def running(probes: Any, stack: Stack) -> Finding:
     return passed(f"has its GPU{'s' if found > 1 else ''}")
 
 
-@check("reload", "GPU survives a reload", needs=("engine", "driver"), causes=("reload-takes-gpu",))
+@check(
+    "reload",
+    "GPU survives a reload",
+    needs="engine driver",
+    causes="reload-takes-gpu",
+    container=True,
+    skip=without_gpu,
+)
 def reload(probes: Any, stack: Stack) -> Finding:
     """If systemd manages cgroups, a container keeps its GPU after `systemctl daemon-reload` only if systemd knows the
     device nodes.
     """
-    if not stack.gpu:
-        return skipped("no-gpu-requested")
     info = facts(probes.info)
-    if remote(probes.endpoint):
-        return skipped("engine-elsewhere")
     if probes.system != "linux":
         return skipped("engine-in-virtual-machine")
     manager = info.get("CgroupDriver", "")
@@ -78,13 +79,17 @@ def reload(probes: Any, stack: Stack) -> Finding:
     return problem("reload-takes-gpu", f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")
 
 
-@check("restart", "Start after a reboot", needs=("engine", "driver"), causes=("container-before-driver",), project=True)
+@check(
+    "restart",
+    "Start after a reboot",
+    needs="engine driver",
+    causes="container-before-driver",
+    project=True,
+    container=True,
+    skip=without_gpu,
+)
 def restart(probes: Any, stack: Stack) -> Finding:
     """A container that Docker starts at boot must start after the driver."""
-    if not stack.gpu:
-        return skipped("no-gpu-requested")
-    if remote(probes.endpoint):
-        return skipped("engine-elsewhere")
     for container in probes.containers:
         early = container.restart in ("always", "unless-stopped") and not container.running
         if early and BEFORE_DRIVER_RULES.intersection(sign_ids(container.error)):

@@ -9,11 +9,11 @@ import os
 import shutil
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE, cause, shown
@@ -43,7 +43,8 @@ class Check:
     """`judge` gets the probes (an object whose attributes are evaluated on first access) and the stack.
 
     `causes`: the ids of what it can report, in the order in which it checks. `level`: --quick skips "full".
-    `project`: it checks a project, and is skipped outside one. `native`: it runs in a native environment.
+    `project`: it checks a project, and is left out outside one. `container`: it is about a container, and is skipped
+    natively. `native`: it runs in a native environment.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Check:
     level: str = "quick"
     about: str = ""
     project: bool = False
+    container: bool = False
     native: bool = False
 
     def __call__(self, probes: Any, stack: Stack) -> Finding:
@@ -81,19 +83,38 @@ class Extra:
 def check(
     id: str,
     title: str,
-    needs: Iterable[str] = (),
-    causes: Iterable[str] = (),
+    needs: str = "",
+    causes: str | Iterable[str] = (),
     level: str = "quick",
     about: str = "",
     project: bool = False,
+    container: bool = False,
+    skip: Callable[[Any, Stack], Finding | None] = lambda probes, stack: None,
 ) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
-    """Turn a function into a check. `about` is its description in `explain` and the docs (default: the docstring)."""
+    """Turn a function into a check.
+
+    Args:
+        needs: the ids of the checks that it needs, separated by spaces
+        causes: the ids of the causes that it can report, separated by spaces, or a list
+        about: its description in `explain` and the docs (default: the docstring)
+        skip: why there is nothing to check; None if there is
+    """
+    ids = tuple(causes.split() if isinstance(causes, str) else causes)
 
     def decorated(judge: Callable[[Any, Stack], Finding]) -> Check:
+        def judged(probes: Any, stack: Stack) -> Finding:
+            return skip(probes, stack) or judge(probes, stack)
+
         text = " ".join((about or judge.__doc__ or "").split())
-        return Check(id, title, judge, tuple(needs), tuple(causes), level, text, project)
+        return Check(id, title, judged, tuple(needs.split()), ids, level, text, project, container)
 
     return decorated
+
+
+def checks_of(*modules: ModuleType, level: str = "") -> list[Check]:
+    """The checks of these modules, in the order in which they are written there; of one level, if it is given."""
+    checks = [each for module in modules for each in vars(module).values() if isinstance(each, Check)]
+    return [each for each in checks if level in ("", each.level)]
 
 
 def select(
@@ -154,45 +175,24 @@ def command(
     look: Callable[[Stack], contextlib.AbstractContextManager[Any]],
     argv: list[str] | None = None,
     record: Callable[[list[Finding], Any, Stack, Path | None], str] | None = None,
-    show: Callable[[list[Finding]], bool] = lambda findings: False,
     needs: Callable[[], Stack] | None = None,
     more: Callable[[Any, Stack], Extra] = lambda probes, stack: Extra(),
 ) -> int:
     """The command line that doctor and verify share.
 
-    `record` stores a run and returns a message with its path, or why it was not stored. `show` prints the findings on
-    a terminal, and returns False if it cannot. `needs`: the requirements of this machine's hardware, which replace
-    stack.json outside a project; checks of a project are then
-    left out. `more`: what is added to the findings.
+    `record` stores a run and returns a message with its path, or why it was not stored. `needs`: the requirements of
+    this machine's hardware, which replace stack.json outside a project; checks of a project are then left out. `more`:
+    what is added to the findings.
     """
     checks = list(checks)
     options = _parser(tool, about, checks, record is not None).parse_args(argv)
-    standalone = needs is not None and options.stack is None and find_root() is None
-    if standalone:
+    if options.stack is not None or find_root() is not None:
+        needs = None
+    if needs:
         checks = [each for each in checks if not each.project]
     for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not raise
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    try:
-        return _command(tool, checks, look, options, record, show, needs if standalone else None, more)
-    except KeyboardInterrupt:
-        print(f"\n{tool}: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader has closed the pipe, as in `verify | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-
-
-def _command(
-    tool: str,
-    checks: list[Check],
-    look: Callable[[Stack], contextlib.AbstractContextManager[Any]],
-    options: argparse.Namespace,
-    record: Callable[[list[Finding], Any, Stack, Path | None], str] | None,
-    show: Callable[[list[Finding]], bool],
-    needs: Callable[[], Stack] | None,
-    more: Callable[[Any, Stack], Extra],
-) -> int:
     hide = mask(root())
     try:
         chosen = select(checks, options.only, options.skip, options.quick)
@@ -212,8 +212,10 @@ def _command(
     with look(stack) as probes:
         if hasattr(probes, "prepare"):
             probes.prepare([each.id for each in chosen], options.stress)
-        with _progress(len(chosen)) as progress:
-            findings = run(chosen, probes, stack, progress)
+        with status_line() as say:
+            findings = run(
+                chosen, probes, stack, lambda number, each: say(f"[{number + 1}/{len(chosen)}] {each.title}")
+            )
         findings = [replace(map_texts(finding, hide), link=_link(finding, stack)) for finding in findings]
         added = more(probes, stack)
         try:
@@ -227,7 +229,7 @@ def _command(
             )
     if options.json:
         print(json.dumps({**to_json(tool, stack.project, findings), **added.json}, indent=2))
-    elif not (use_color(sys.stdout) and show(findings)):
+    else:
         print(table(findings, shutil.get_terminal_size().columns, use_color(sys.stdout)))
     if added.text and not options.json:
         print(f"\n{added.text}")
@@ -273,68 +275,15 @@ def explain(each: Check, place: str = PROJECT) -> str:
     return "\n".join(lines)
 
 
-def page(tools: Iterable[tuple[str, str, Iterable[Check]]]) -> str:
-    """docs/troubleshooting.md: the causes of each tool's checks, with their remedies."""
-    lines = [
-        "# Troubleshooting",
-        "",
-        "`./launch doctor` checks the host, `./launch plan` a machine that is not here, and `./launch verify` the",
-        "container. Each prints the cause and one remedy.",
-        "This page lists everything that they can find; it is generated from the checks. `./launch explain ID` prints",
-        "one entry, and `--report` writes a file that you can attach to an issue. `./launch explain FILE` finds the",
-        "cause of an error text; [the texts that it knows](#about) are at the end.",
-    ]
-    for tool, title, checks in tools:
-        checks = list(checks)
-        lines += ["", f"## {title}"]
-        option = "" if tool == "plan" else "--only "  # plan always runs all of its checks
-        common = _shared_causes(checks)
-        if common:
-            lines += [
-                "",
-                f'<a id="{tool}-common"></a>',
-                "",
-                "### Causes that several checks can find",
-                "",
-                *_causes(common),
-            ]
-        for each in checks:
-            lines += ["", f'<a id="{tool}-{each.id}"></a>', "", f"### {each.title} (`{option}{each.id}`)"]
-            if each.about:
-                lines += ["", each.about]
-            own = [id for id in each.causes if id not in common]
-            if own:
-                lines += ["", *_causes(own)]
-            if len(own) < len(each.causes):
-                lines += ["", f"Also [the causes that several checks can find](#{tool}-common)."]
-    return "\n".join([*lines, ""])
-
-
-def _shared_causes(checks: list[Check]) -> list[str]:
-    """The causes that more than three checks share, in their order."""
-    named = Counter(id for each in checks for id in dict.fromkeys(each.causes))
-    return [id for id, times in named.items() if times > 3]
-
-
-def _causes(ids: Iterable[str]) -> list[str]:
-    """A table of causes."""
-    rows = [f"| {own.status} | {_row(own.why)} | {_row(own.remedy)} |" for own in map(cause, dict.fromkeys(ids))]
-    return ["| | cause | remedy |", "|---|---|---|", *rows]
-
-
-def _row(text: Any) -> str:
-    return shown(text, PROJECT).replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
-
-
 def use_color(stream: Any) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _parser(tool: str, about: str, checks: list[Check], records: bool) -> argparse.ArgumentParser:
     width = max(len(each.id) for each in checks)
-    listed = "\n".join(
-        f"  {each.id:<{width}}  {each.title}{' (in a project)' if each.project else ''}" for each in checks
-    )
+    outside = find_root() is None
+    rows = ((each.id, each.title + " (in a project)" * (outside and each.project)) for each in checks)
+    listed = "\n".join(f"  {id:<{width}}  {title}" for id, title in rows)
     codes = "exit code: 0 no check fails, 1 a check fails, 2 a check could not run"
     codes += "\nalso --cpu, --gpus, --native, --dry-run: see `./launch --help`" if find_root() is not None else ""
     project = find_root() is not None and not Path("/etc/gpukit").is_dir()  # in the container, the command is `gpukit`
@@ -383,13 +332,6 @@ def _report_error(tool: str, reason: str, as_json: bool) -> int:
         print(json.dumps(to_json(tool, "", [], reason), indent=2))
     print(f"{tool}: {reason}", file=sys.stderr)
     return 2
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[int, Check], None]]:
-    """Show the running check."""
-    with status_line() as say:
-        yield lambda number, each: say(f"[{number + 1}/{total}] {each.title}")
 
 
 @contextlib.contextmanager

@@ -20,8 +20,9 @@ COLORS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}
 class Finding:
     """The result of one check. `cause` and `remedy` are filled in by `in_words`, when the place is known.
 
-    `completed` is False if the check raised an error, or something did not answer in time. `link` is the command that explains the finding. `values`
-    are those of the cause's placeholders; `special`: places whose sentences come first, such as podman.
+    `completed` is False if the check raised an error, or something did not answer in time. `link` is the command that
+    explains the finding. `values` are those of the cause's placeholders; `special`: places whose sentences come first,
+    such as podman.
     """
 
     id: str

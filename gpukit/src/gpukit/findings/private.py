@@ -56,13 +56,13 @@ SECRET_CONTEXTS = (
     (
         re.compile(r"(\b[\w-]*(?:passw(?:or)?d|api[_-]?key|access[_-]?key)[\"']?\s*[=:]\s*[\"']?)"
                    r"(?![/*])[^\s\"',;]{4,}", re.I),
-        r"\1***",
+        r"\1***"
     ),
     (
         re.compile(rf"(\b[\w-]*(?:token|secret)(?:[\"']?\s*[=:]\s*[\"']|=|[\"']?\s*[=:]\s*{NOT_A_WORD}))"
                    r"(?![/*])[^\s\"',;]{4,}", re.I),
-        r"\1***",
-    ),
+        r"\1***"
+    )
 )  # fmt: skip
 TOKEN_FORMATS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}|sk-[\w-]{16,}|"

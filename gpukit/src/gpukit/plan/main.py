@@ -14,7 +14,7 @@ from datetime import date, datetime, timezone
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from gpukit.doctor import disk, engine, support
+from gpukit.doctor import disk, engine, project
 from gpukit.doctor.host import Host
 from gpukit.findings import checks as running
 from gpukit.findings.checks import Check, check, place_of, use_color
@@ -118,7 +118,7 @@ def one_for_each(probes: Any, stack: Stack) -> Finding:
     return skipped("one-for-each")
 
 
-CHECKS: tuple[Check, ...] = (image.image, support.base, checks.torch, checks.driver, disk_here, memory.memory)
+CHECKS: tuple[Check, ...] = (image.image, project.base, checks.torch, checks.driver, disk_here, memory.memory)
 # What `explain` and the documentation describe: also the findings that are one for each package or capability.
 EXPLAINED = (
     image.image,

@@ -1,17 +1,321 @@
-"""The probes of verify."""
+"""The container: the probes, and the answers of the processes in which torch and the project's imports run."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
 
+from gpukit.errors.known import match_signs
+from gpukit.image import guard
+from gpukit.project.location import find_root
 from gpukit.project.stack import Stack
-from gpukit.verify.probes.folders import Folders
-from gpukit.verify.probes.imported import Imports
-from gpukit.verify.probes.seen import Result
-from gpukit.verify.probes.torch_answers import TorchAnswers
-from gpukit.verify.torch_process import TorchProcess
+from gpukit.verify.probes import (
+    Device,
+    Devices,
+    Folders,
+    Imported,
+    Machine,
+    Outcome,
+    Software,
+    Torch,
+    found,
+    run,
+)
+from gpukit.verify.software import MODULES
+from gpukit.verify.torch_process import TorchError, TorchProcess
+
+IMPORT_LIMIT, DEVICE_LIMIT, COMPILE_LIMIT = 120, 60, 180
+LOAD_LIMIT, PROCESSES_LIMIT = 120, 90
+
+
+class TorchAnswers(Machine):
+    stress: bool
+    _torch: TorchProcess
+    _second: TorchProcess | None
+    _compile_early: bool
+    _compiling: Future[Outcome] | None
+
+    @cached_property
+    def torch(self) -> Torch:
+        try:
+            answer = self._torch.call("facts", limit=IMPORT_LIMIT)
+        except TorchError as error:
+            return Torch(error=error)
+        index = "package index" if guard.TORCH_INDEX.is_file() else ""
+        return Torch(answer["version"], answer["cuda"], index=index)
+
+    @cached_property
+    def devices(self) -> Devices:
+        try:
+            answer = self._torch.call("devices", limit=DEVICE_LIMIT)
+        except TorchError as error:
+            return Devices(message=str(error))
+        return Devices(
+            tuple(Device(**device) for device in answer["devices"]), tuple(answer["arch_list"]), answer["message"]
+        )
+
+    @cached_property
+    def tensors(self) -> tuple[Outcome, ...]:
+        names = self._device_names()
+        results = tuple(self._ask(self._torch, "tensor", name, limit=DEVICE_LIMIT) for name in names)
+        if self._compile_early and not self.exclusive and all(result.answer.get("equal") for result in results):
+            self._compile(names[0])
+        return results
+
+    @cached_property
+    def compiled(self) -> Outcome:
+        return self._compile(self._device_names()[0]).result()
+
+    def _compile(self, device: str) -> Future[Outcome]:
+        if self._compiling is None:
+            self._compiling = self._threads.submit(self._ask, self._other, "compile", device, limit=COMPILE_LIMIT)
+        return self._compiling
+
+    @property
+    def _other(self) -> TorchProcess:
+        """A second process; if only one process can use the GPU, the first one restarted."""
+        if self.gpu_nodes and self.exclusive:
+            self._torch.close()
+            return self._torch
+        if self._second is None:
+            self._second = TorchProcess()
+        return self._second
+
+    def _device_names(self) -> list[str]:
+        return [f"cuda:{index}" for index in range(len(self.devices.found))] or ["cpu"]
+
+    def _ask(self, process: TorchProcess, what: str, device: str, *arguments: Any, limit: float) -> Outcome:
+        """`device` is the first argument, if there is one."""
+        try:
+            return Outcome(device, process.call(what, *([device] if device else []), *arguments, limit=limit))
+        except TorchError as error:
+            _restart_after_cuda_error(process, error)
+            return Outcome(device, error=error)
+
+    def _on_each(self, what: str, *arguments: Any, limit: float = LOAD_LIMIT) -> tuple[Outcome, ...]:
+        """One GPU after another, up to the first that fails: the next would only wait for the same error."""
+        outcomes: list[Outcome] = []
+        for index in range(len(self.devices.found)):
+            name = f"cuda:{index}"
+            outcomes.append(self._ask(self._torch, what, name, *arguments, limit=limit))
+            if outcomes[-1].error:
+                break
+        return tuple(outcomes)
+
+    def _half(self) -> str:
+        """The half precision that the first GPU supports in hardware."""
+        return "bf16" if int(self.devices.found[0].capability.partition(".")[0]) >= 8 else "fp16"
+
+    @cached_property
+    def matmuls(self) -> Outcome:
+        first = self.devices.found[0]
+        outcome = self._ask(self._torch, "matmul", "cuda:0", first.capability, limit=DEVICE_LIMIT)
+        for result in outcome.answer.get("results", ()):
+            if result.get("message"):
+                _restart_after_cuda_error(self._torch, TorchError("", result["message"]))
+        return outcome
+
+    @cached_property
+    def convolution(self) -> Outcome:
+        return self._ask(self._torch, "convolution", "cuda:0", limit=DEVICE_LIMIT)
+
+    @cached_property
+    def attention(self) -> Outcome:
+        return self._ask(self._torch, "attention", "cuda:0", self._half(), limit=DEVICE_LIMIT)
+
+    @cached_property
+    def amp(self) -> Outcome:
+        return self._ask(self._torch, "amp", "cuda:0", limit=DEVICE_LIMIT)
+
+    @cached_property
+    def memory_patterns(self) -> tuple[Outcome, ...]:
+        return self._on_each("pattern", self.stress and not self.in_use_by)
+
+    @cached_property
+    def out_of_memory(self) -> Outcome:
+        return self._ask(self._torch, "oom", "cuda:0", limit=DEVICE_LIMIT)
+
+    @cached_property
+    def transfers(self) -> tuple[Outcome, ...]:
+        return self._on_each("transfer")
+
+    @cached_property
+    def gemms(self) -> tuple[Outcome, ...]:
+        return self._on_each("gemm", self._half())
+
+    @cached_property
+    def collective(self) -> Outcome:
+        process = self._other if len(self.devices.found) > 1 else self._torch
+        return self._ask(process, "collective", "", len(self.devices.found), limit=PROCESSES_LIMIT)
+
+    @cached_property
+    def peers(self) -> Outcome:
+        return self._ask(self._torch, "peers", "", len(self.devices.found), limit=PROCESSES_LIMIT)
+
+    @cached_property
+    def loader(self) -> Outcome:
+        return self._ask(self._torch, "loader", "", 2, bool(self.devices.found), limit=PROCESSES_LIMIT)
+
+    @cached_property
+    def training(self) -> tuple[Outcome, ...]:
+        """Ten steps, then the last five again in another process, from the checkpoint."""
+        device = self._device_names()[0]
+        try:
+            with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=find_root()) as folder:
+                file = str(Path(folder, "checkpoint.pt"))
+                whole = self._ask(self._torch, "train", device, file, False, limit=DEVICE_LIMIT)
+                if whole.error:
+                    return (whole,)
+                return whole, self._ask(self._other, "train", device, file, True, limit=DEVICE_LIMIT)
+        except OSError as error:
+            return (Outcome(device, error=TorchError("OSError", str(error))),)
+
+    @cached_property
+    def trackers(self) -> tuple[Outcome, ...]:
+        there = [module for module in MODULES if importlib.util.find_spec(module)]
+        return tuple(self._ask(self._torch, "dry-run", name, limit=DEVICE_LIMIT) for name in there)
+
+    @cached_property
+    def assembler(self) -> tuple[str, tuple[str, ...]] | None:
+        """The ptxas that Triton uses for the first GPU, and the architectures that it supports; None without one."""
+        blackwell = bool(self.devices.found) and int(self.devices.found[0].capability.partition(".")[0]) >= 10
+        names = (["ptxas-blackwell"] if blackwell else []) + ["ptxas"]
+        spec = importlib.util.find_spec("triton")
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        chosen = [self.environment.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") for name in names]
+        inside = [str(Path(folder, "backends/nvidia/bin", name)) for name in names for folder in folders]
+        for path in filter(None, [*chosen, *inside]):
+            answer = run(path, "--help")
+            if answer is not None:
+                return path, tuple(dict.fromkeys(re.findall(r"\bsm_\d+[af]?\b", answer)))
+        return None
+
+
+def _restart_after_cuda_error(process: TorchProcess, error: TorchError) -> None:
+    """After a CUDA error, every later call in that process fails too: the next request gets a new process."""
+    if match_signs(str(error), "cuda-call-failed", "gpu-memory-full", "cudnn-other-status", "cublas-other-status"):
+        process.close()
+
+
+LIMIT = 120
+OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not use the network
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """A package that is tested on the GPU. `imports_without_gpu`: it can be imported without one. `call`: a test."""
+
+    call: str = ""
+    imports_without_gpu: bool = False
+
+
+_HEADS = "import torch; x = torch.randn(1, 128, 4, 64, dtype=torch.float16, device='cuda')"
+ON_GPU = {  # by the name that is imported
+    "bitsandbytes": OnGpu(
+        "import torch; from bitsandbytes import functional as f; "
+        "f.dequantize_4bit(*f.quantize_4bit(torch.ones(64, 64, dtype=torch.float16, device='cuda')))",
+        imports_without_gpu=True,
+    ),
+    "flash_attn": OnGpu(f"{_HEADS}; from flash_attn import flash_attn_func as f; f(x, x, x, causal=True)"),
+    "unsloth": OnGpu(),
+    "xformers": OnGpu(f"{_HEADS}; from xformers.ops import memory_efficient_attention as f; f(x, x, x)"),
+}
+NOT_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
+
+
+class Imports(Machine, Software):
+    _importer: TorchProcess | None = None
+    _importing: Future[list[Imported]] | None = None
+    _leaving = False
+
+    @cached_property
+    def _to_import(self) -> dict[str, list[tuple[str, str]]]:
+        """Module -> statements and their places. Packages tested on the GPU come last: they change other packages."""
+        statements: dict[str, list[tuple[str, str]]] = {}
+        for each in self.imports:
+            if not each.lazy or found(each.module):
+                statements.setdefault(each.module, []).append((each.statement, each.place))
+        needed = self.requirements.needed
+        for name in sorted(self.requirements.direct & self._distributions.keys()):
+            for module in modules(self._distributions[name]):
+                statements.setdefault(module, [(f"import {module}", "pyproject.toml")])
+        for module in ON_GPU:
+            if module.replace("_", "-") in needed and found(module):
+                statements.setdefault(module, [(f"import {module}", "pyproject.toml")])
+        return dict(sorted(statements.items(), key=lambda item: item[0] in ON_GPU))
+
+    def start_imports(self) -> None:
+        """Import the packages that need no GPU, in a second thread."""
+        self._importing = self._threads.submit(self._import, [each for each in self._to_import if each not in ON_GPU])
+
+    @cached_property
+    def imported(self) -> list[Imported]:
+        if self._importing is None:
+            self.start_imports()
+        done = self._importing.result()
+        done += self._import([each for each in self._to_import if each in ON_GPU])
+        if self._importer is not None:
+            self._importer.end()
+        return done
+
+    def _import(self, names: Iterable[str]) -> list[Imported]:
+        done = []
+        for module in names:
+            if self._leaving:
+                break
+            package = ON_GPU.get(module)
+            on_gpu = package is not None and bool(self.devices.found) and not self.exclusive
+            if package is not None and not package.imports_without_gpu and not on_gpu:
+                done.append(Imported(module, skipped=True))
+                continue
+            if self._importer is None:
+                # If only one process can use the GPU, it is not this one.
+                hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.gpu_nodes and self.exclusive else {}
+                self._importer = TorchProcess({**OFFLINE, **hidden})
+            done.append(self._one(module, package.call if package is not None and on_gpu else ""))
+        return done
+
+    def _one(self, module: str, call: str) -> Imported:
+        statements = self._to_import[module]
+        statement, place = statements[0]
+        try:
+            answer = self._importer.call("imports", [text for text, _ in statements], call, limit=LIMIT)
+        except TorchError as error:
+            return Imported(module, statement, place, error)
+        number = answer.get("failed")
+        if number is None:
+            return Imported(module, statement, place)
+        called = number == len(statements)
+        if not called:
+            statement, place = statements[number]
+        return Imported(module, statement, place, TorchError(answer["kind"], answer["text"], answer["log"]), called)
+
+
+def modules(distribution: metadata.Distribution) -> list[str]:
+    """The names to import that a distribution brings: the one with its own name, if there is one."""
+    top = (distribution.read_text("top_level.txt") or "").split()
+    top = top or sorted({_first(str(file)) for file in distribution.files or ()} - {""})
+    own = re.sub(r"[-_.]+", "_", distribution.metadata["Name"]).lower()
+    names = [name for name in top if name.lower() == own]
+    return names or [name for name in top if name[:1] != "_" and name not in NOT_MODULES]
+
+
+def _first(file: str) -> str:
+    """The module of a file in site-packages; empty for what is not imported, such as scripts and metadata."""
+    parts = Path(file).parts
+    if len(parts) == 1:
+        return parts[0].partition(".")[0] if re.search(r"\.(py|so)$", parts[0]) else ""
+    whole = len(parts) == 2 and parts[1] == "__init__.py"
+    return parts[0] if whole and parts[0].isidentifier() else ""
 
 
 class Container(TorchAnswers, Folders, Imports):
@@ -24,7 +328,7 @@ class Container(TorchAnswers, Folders, Imports):
         self._torch = TorchProcess()
         self._second: TorchProcess | None = None
         self._threads = ThreadPoolExecutor(3)  # nvidia-smi, compiling, and importing
-        self._compiling: Future[Result] | None = None
+        self._compiling: Future[Outcome] | None = None
         self._compile_early = False
 
     def __enter__(self) -> Container:

@@ -1,4 +1,4 @@
-"""Memory and speed of the GPUs."""
+"""Memory and speed of the GPUs, and copies and sums between them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.cards import reference_tflops
 from gpukit.project.stack import Stack
-from gpukit.verify.device import skipped_without_gpu
-from gpukit.verify.torch_errors import COMMON, diagnose
+from gpukit.verify.gpu import without_device, without_gpu
+from gpukit.verify.torch_process import COMMON, TorchError, torch_check
 
 # A lane of PCI Express, in GB/s and one direction, after the encoding of the line (PCI-SIG).
 LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
@@ -28,14 +28,9 @@ SLOW_POWER = ("hw_power_brake_slowdown", "hw_slowdown")
 Judge = Callable[[dict[str, Any]], "Finding | None"]
 
 
-def _first_finding(outcomes: Any, judge: Judge, causes: tuple[str, ...] = ()) -> Finding | None:
+def _first_finding(outcomes: Any, judge: Judge) -> Finding | None:
     """The first problem on any GPU."""
-    for outcome in outcomes:
-        if outcome.error:
-            return diagnose(outcome.error, (*causes, *COMMON), "gpu-computing-fails", f"on {outcome.device}", "")
-        if finding := judge(outcome.answer):
-            return finding
-    return None
+    return next(filter(None, (judge(outcome.result()) for outcome in outcomes)), None)
 
 
 def _figures(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
@@ -45,12 +40,10 @@ def _figures(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
     return "; ".join(f"{index}: {text(outcome.answer)}" for index, outcome in enumerate(outcomes))
 
 
-@check("memory", "GPU memory", needs=("tensor",), causes=("gpu-memory-wrong", *COMMON, "gpu-computing-fails"))
+@torch_check("memory", "GPU memory", needs="tensor", causes=("gpu-memory-wrong", *COMMON), skip=without_gpu)
 def memory(probes: Any, stack: Stack) -> Finding:
     """A pattern is written and read back: 1 GiB or 10 % of the free memory, whichever is less. With --stress: 80 % of
     the free memory (50 % if CPU and GPU share it), unless a display or another process uses the GPU."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
 
     def judge(answer: dict[str, Any]) -> Finding | None:
         if answer["wrong"]:
@@ -74,38 +67,34 @@ def memory(probes: Any, stack: Stack) -> Finding:
     return passed(f"correct: {figures}{note}")
 
 
-@check(
+@torch_check(
     "oom",
     "Out of memory",
-    needs=("memory",),
-    causes=("memory-limit-ineffective", "memory-not-released", *COMMON, "gpu-computing-fails"),
+    needs="memory",
+    causes=("memory-limit-ineffective", "memory-not-released", *COMMON),
+    skip=without_gpu,
 )
 def oom(probes: Any, stack: Stack) -> Finding:
     """Allocating more than the GPU has raises an error that a program can catch, and all memory is released."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
 
-    def judge(answer: dict[str, Any]) -> Finding | None:
-        if not answer["caught"]:
-            return problem("memory-limit-ineffective", "no error", "an error")
-        if not answer["works"] or answer["kept"] > 0:
-            return problem("memory-not-released", f"{answer['kept'] >> 20} MiB not released", "all memory released")
-        return None
-
-    return _first_finding((probes.out_of_memory,), judge) or passed("caught, memory released")
+    answer = probes.out_of_memory.result()
+    if not answer["caught"]:
+        return problem("memory-limit-ineffective", "no error", "an error")
+    if not answer["works"] or answer["kept"] > 0:
+        return problem("memory-not-released", f"{answer['kept'] >> 20} MiB not released", "all memory released")
+    return passed("caught, memory released")
 
 
-@check(
+@torch_check(
     "transfer",
     "Host-GPU copies",
-    needs=("tensor",),
-    causes=("os-refused-cuda", "slow-copies", *COMMON, "gpu-computing-fails"),
+    needs="tensor",
+    causes=("os-refused-cuda", "slow-copies", *COMMON),
     level="full",
+    skip=without_gpu,
 )
 def transfer(probes: Any, stack: Stack) -> Finding:
     """Speed of copies from and to pinned memory, against the bandwidth of the PCIe link during the copies."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
 
     def link(answer: dict[str, Any]) -> float | None:
         card = answer["card"]
@@ -129,7 +118,7 @@ def transfer(probes: Any, stack: Stack) -> Finding:
             )
         return None
 
-    return _first_finding(probes.transfers, judge, ("os-refused-cuda",)) or passed(_figures(probes.transfers, text))
+    return _first_finding(probes.transfers, judge) or passed(_figures(probes.transfers, text))
 
 
 def _not_judged(answer: dict[str, Any]) -> str:
@@ -142,18 +131,12 @@ def _not_judged(answer: dict[str, Any]) -> str:
     return "reduced clocks" if card.get("slowed") else ""
 
 
-@check(
-    "gemm",
-    "Matrix speed",
-    needs=("matmul",),
-    causes=("slow-gpu", "uneven-gpus", *COMMON, "gpu-computing-fails"),
-    level="full",
+@torch_check(
+    "gemm", "Matrix speed", needs="matmul", causes=("slow-gpu", "uneven-gpus", *COMMON), level="full", skip=without_gpu
 )
 def gemm(probes: Any, stack: Stack) -> Finding:
     """Two seconds of large matrix products in half precision, against the data sheet of known GPUs. The speed of other
     GPUs is only shown, and none is judged if another process or a limit slows it down."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     names = {f"cuda:{index}": device.name for index, device in enumerate(probes.devices.found)}
     speeds: dict[str, list[float]] = {}
 
@@ -182,11 +165,9 @@ def gemm(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
-@check("clocks", "Clocks under load", needs=("gemm",), causes=("gpu-heat", "gpu-power-brake"), level="full")
+@check("clocks", "Clocks under load", needs="gemm", causes="gpu-heat gpu-power-brake", level="full", skip=without_gpu)
 def clocks(probes: Any, stack: Stack) -> Finding:
     """What reduces the clocks while the GPU computes. Its power limit is normal."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     cards = [outcome.answer.get("card") for outcome in probes.gemms]
     if not any(cards):
         return skipped("nvidia-smi-unusable")
@@ -196,3 +177,42 @@ def clocks(probes: Any, stack: Stack) -> Finding:
                 return problem(id, ", ".join(active), "none")
     limited = any("sw_power_cap" in card["slowed"] for card in filter(None, cards))
     return passed("at the power limit, which is normal under load" if limited else "not reduced")
+
+
+@torch_check(
+    "peers", "GPU-GPU copies", needs="tensor", causes=("peer-copies-wrong", *COMMON), level="full", skip=without_gpu
+)
+def peers(probes: Any, stack: Stack) -> Finding:
+    """Copies from each GPU to each other GPU are correct, with peer-to-peer access or through host memory."""
+    if len(probes.devices.found) < 2:
+        return skipped("one-gpu")
+    answer = probes.peers.result()
+    if answer["wrong"]:
+        first, second = answer["wrong"][0]
+        return problem("peer-copies-wrong", f"from {first} to {second}: wrong values", "the values sent")
+    way = "directly" if answer["direct"] == answer["pairs"] else "through the host" if not answer["direct"] else "mixed"
+    return passed(f"correct, {way}")
+
+
+@torch_check(
+    "collective",
+    "Ranks",
+    "ranks-fail",
+    needs="import room gpu kernels tensor peers",
+    causes="shared-memory ranks-interface peer-access ranks-hang ranks-fail collective-results-wrong",
+    level="full",
+    skip=without_device,
+)
+def collective(probes: Any, stack: Stack) -> Finding:
+    """all_reduce over all GPUs with NCCL; with fewer than two GPUs, over two processes on the CPU with gloo."""
+    result, expected = probes.collective.result(), "a sum over all ranks"
+    ranks = f"{result['ranks']} {'GPUs' if result['kind'] == 'nccl' else 'processes on the CPU'}, {result['kind']}"
+    if result["message"]:
+        raise TorchError("", result["message"], device=ranks)
+    if result["silent"]:
+        return problem("ranks-hang", f"{ranks}: no response from {result['silent']}", expected)
+    if result["wrong"]:
+        return problem("collective-results-wrong", f"{ranks}: a wrong sum at {result['wrong']}", expected)
+    if any(result["ended"]):
+        return problem("ranks-fail", f"{ranks}: ended with {result['ended']}", expected)
+    return passed(f"{ranks}: correct sum")

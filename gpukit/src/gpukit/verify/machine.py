@@ -1,16 +1,176 @@
-"""Limits, processors, memory, and clock."""
+"""The machine and the container's share of it: user, folders, shared memory, limits, processors, memory, clock."""
 
 from __future__ import annotations
 
+import errno
+import re
 from typing import Any
 
 from gpukit.findings.checks import check
-from gpukit.findings.finding import Finding, passed, problem, skipped
+from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.project.stack import Stack
+
+
+@check(
+    "user",
+    "User",
+    causes="runs-as-root user-other-uid no-such-user files-mapped",
+    project=True,
+    container=True,
+)
+def user(probes: Any, stack: Stack) -> Finding:
+    """The container's user owns the workspace, so that files created here belong to the same user on the host."""
+    me = probes.user
+    seen = f"{me.name or 'no name'} (uid {me.uid})"
+    expected = f"{'root' if me.owner == 0 else stack.user} (uid {me.owner}), the owner of {me.workspace}"
+    if me.uid != me.owner:
+        return problem("runs-as-root" if me.uid == 0 else "user-other-uid", seen, expected)
+    if me.name is None:
+        return problem("no-such-user", seen, expected)
+    if me.written not in (None, me.uid):
+        return problem("files-mapped", f"{seen} creates files of uid {me.written}", expected)
+    return passed(f"{seen}, the owner of {me.workspace}")
+
+
+@check("credentials", "Credentials", project=True)
+def credentials(probes: Any, stack: Stack) -> Finding:
+    """The names of those that are set. Values are never printed, and none is required."""
+    there, missing = probes.credentials
+    return passed(f"set: {', '.join(there) or 'none'}; not set: {', '.join(missing) or 'none'}")
+
+
+MIN_DISK_GB = 1.0  # with less, a checkpoint or a compiled kernel may not fit
+
+
+# The system's error numbers of each.
+ERROR_NUMBERS = (
+    ("disk-full", (errno.ENOSPC, errno.EDQUOT)),
+    ("network-drive", (errno.ENOTCONN, errno.ESTALE, errno.EIO)),
+    ("read-only", (errno.EROFS,)),
+    ("cache-read-only", (errno.EROFS,)),
+)
+
+
+def _matching(place: Any, *ids: str) -> str:
+    return next((id for id, numbers in ERROR_NUMBERS if id in ids and place.error in numbers), "")
+
+
+@check(
+    "mounts",
+    "Mounts",
+    needs="user",
+    causes=(
+        "folder-not-mounted disk-full network-drive read-only mount-source-not-yours folder-not-kept "
+        "checkpoint-space-low"
+    ),
+    project=True,
+    container=True,
+)
+def mounts(probes: Any, stack: Stack) -> Finding:
+    """The stack's folders exist, are writable, and are mounted: the container's own folders are lost with it."""
+    for place in probes.mounts:
+        if not place.there:
+            return problem("folder-not-mounted", f"{place.path}: does not exist", "a mounted folder")
+        if place.problem:
+            id = _matching(place, "disk-full", "network-drive", "read-only")
+            id = id or ("read-only" if place.read_only else "mount-source-not-yours")
+            whose = "" if place.owner is None else f" (uid {place.owner})"
+            return problem(id, f"{place.path}: {place.problem}", "writable", whose=whose)
+    for place in probes.mounts:
+        if not place.mounted:
+            return problem("folder-not-kept", f"{place.path}: not mounted", "mounted")
+    for place in probes.mounts:
+        if place.free_gb is not None and place.free_gb < MIN_DISK_GB:
+            return problem("checkpoint-space-low", f"{place.path}: {place.free_gb:.2g} GB free", f"{MIN_DISK_GB:g} GB")
+    return passed(f"{count(len(probes.mounts), 'folder')}, writable")
+
+
+@check(
+    "read-only",
+    "Read-only mounts",
+    needs="user",
+    causes="network-drive mount-source-not-readable data-not-mounted data-writable",
+    project=True,
+    container=True,
+)
+def read_only(probes: Any, stack: Stack) -> Finding:
+    """Data and credentials: readable, but not writable from the container."""
+    if not probes.read_only:
+        return skipped("no-read-only-mounts")
+    for place in probes.read_only:
+        if place.problem:
+            id = _matching(place, "network-drive") or "mount-source-not-readable"
+            return problem(id, f"{place.path}: {place.problem}", "readable")
+    for place in probes.read_only:
+        if not place.mounted:
+            return problem("data-not-mounted", f"{place.path}: not mounted", "mounted")
+        if not place.read_only:
+            return problem("data-writable", f"{place.path}: writable", "read-only")
+    return passed(f"{count(len(probes.read_only), 'folder')}, readable")
+
+
+@check(
+    "caches",
+    "Caches",
+    needs="user",
+    causes="disk-full network-drive cache-read-only cache-owned-by-root cache-owned-by-other",
+    project=True,
+)
+def caches(probes: Any, stack: Stack) -> Finding:
+    """Model hubs, compilers, and plotting libraries can write their folders below ~/.cache."""
+    mounted = {place.path for place in probes.mounts}
+    for place in probes.caches:
+        if place.problem and place.path not in mounted:  # `mounts` checks those
+            id = _matching(place, "disk-full", "network-drive", "cache-read-only")
+            id = id or ("cache-owned-by-root" if place.owner == 0 else "cache-owned-by-other")
+            names = (name for name, value in probes.environment.items() if value == place.path)
+            name = next(names, "XDG_CACHE_HOME")
+            return problem(id, f"{place.path}: {place.problem}", "writable", owner=place.owner, name=name)
+    return passed(", ".join(place.path for place in probes.caches))
+
+
+@check("room", "Temporary files", causes="disk-full no-temporary-folder temporary-space-low", project=True)
+def room(probes: Any, stack: Stack) -> Finding:
+    """One megabyte can be written to the folder for temporary files."""
+    for place in probes.temporary:
+        if place.problem:
+            id = _matching(place, "disk-full") or "no-temporary-folder"
+            return problem(id, f"{place.path}: {place.problem}", "writable")
+        if place.free_gb is not None and place.free_gb < MIN_DISK_GB:
+            return problem("temporary-space-low", f"{place.path}: {place.free_gb:.2g} GB free", f"{MIN_DISK_GB:g} GB")
+    return passed(", ".join(f"{place.path}: {place.free_gb or 0:.0f} GB free" for place in probes.temporary))
+
+
+MIN_SHM_GB = 1.0  # if the stack sets no size; Docker's default of 64 MB leads to a bus error
+MIN_FREE_SHM_GB = 0.03  # for this check and a small batch
+UNITS = {"b": 2**-30, "k": 2**-20, "m": 2**-10, "g": 1.0, "t": 1024.0}
+
+
+def gigabytes(size: str) -> float:
+    """A size as Docker writes it: 16gb, 512m."""
+    number, unit = re.fullmatch(r"([\d.]+)\s*([bkmgt]?)i?b?", size.strip().lower()).groups()
+    return float(number) * UNITS[unit or "b"]
+
+
+@check("shm", "Shared memory", causes="shared-memory-leftovers shared-memory-small")
+def shm(probes: Any, stack: Stack) -> Finding:
+    """The size of /dev/shm, which DataLoader workers use to pass batches."""
+    if probes.shm_gb is None:
+        return skipped("no-shared-memory")
+    promised = stack.memory.shm_size
+    least = gigabytes(promised) if promised else MIN_SHM_GB
+    whose = "the host's, " if stack.memory.ipc == "host" else ""
+    seen, expected = f"{probes.shm_gb:.2g} GB", promised or f"{whose}at least {MIN_SHM_GB:g} GB"
+    if probes.shm_free_gb is not None and probes.shm_free_gb < MIN_FREE_SHM_GB:
+        return problem("shared-memory-leftovers", f"{seen}, {probes.shm_free_gb * 1024:.0f} MB free", expected)
+    if probes.shm_gb >= 0.95 * least:
+        return passed(seen, expected)
+    return problem("shared-memory-small", seen, expected)
+
 
 MIN_OPEN_FILES = 1024  # Linux's default, which a DataLoader with workers and a large data set can exceed
 
-MIN_FREE_GB = 2.0  # torch itself uses half of it, and each DataLoader worker a few hundred megabytes
+MIN_RAM_GB = 2.0  # torch itself uses half of it, and each DataLoader worker a few hundred megabytes
 
 
 def _size(value: int) -> str:
@@ -22,7 +182,13 @@ def _less_than(value: int, least: int) -> bool:
     return value >= 0 and (least < 0 or value < least)
 
 
-@check("limits", "Limits", causes=("memlock-limit", "stack-limit-low", "open-files-limit-low"))
+@check(
+    "limits",
+    "Limits",
+    causes="memlock-limit stack-limit-low open-files-limit-low",
+    project=True,
+    container=True,
+)
 def limits(probes: Any, stack: Stack) -> Finding:
     """Limits of locked memory, stack, and open files, against those in devcontainer.json."""
     found, asked = probes.limits, stack.memory.ulimits
@@ -36,7 +202,7 @@ def limits(probes: Any, stack: Stack) -> Finding:
     return passed(f"locked memory {_size(found['memlock'])}, stack {_size(found['stack'])}, {files} open files")
 
 
-@check("cpus", "CPUs", causes=("cpu-quota-small", "cpus-far-from-gpu"))
+@check("cpus", "CPUs", causes="cpu-quota-small cpus-far-from-gpu")
 def cpus(probes: Any, stack: Stack) -> Finding:
     """The CPUs that this process can run on, and the container's CPU quota."""
     has = probes.processors
@@ -69,7 +235,7 @@ def processors(listed: str) -> set[int]:
     return found
 
 
-@check("ram", "Memory", causes=("memory-low",))
+@check("ram", "Memory", causes="memory-low")
 def ram(probes: Any, stack: Stack) -> Finding:
     """Free memory of the machine, within the container's limit."""
     has = probes.ram
@@ -79,12 +245,12 @@ def ram(probes: Any, stack: Stack) -> Finding:
     if has.limit_gb is not None:
         seen += f", limited to {has.limit_gb:.1f} GB"
     seen += f", swap {has.swap_gb:.0f} GB" if has.swap_gb else ", no swap"
-    if has.free_gb < MIN_FREE_GB:
-        return problem("memory-low", seen, f"at least {MIN_FREE_GB:g} GB free")
+    if has.free_gb < MIN_RAM_GB:
+        return problem("memory-low", seen, f"at least {MIN_RAM_GB:g} GB free")
     return passed(seen)
 
 
-@check("clock", "Clock", causes=("clock-wrong",))
+@check("clock", "Clock", causes="clock-wrong", project=True)
 def clock(probes: Any, stack: Stack) -> Finding:
     """The clock is not behind the dates of the project's files."""
     now, newest = probes.clock

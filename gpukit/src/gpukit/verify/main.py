@@ -1,84 +1,47 @@
-"""`gpukit verify`: whether this container is what the project expects, and whether its GPU works."""
+"""`gpukit verify`: in the container, in a native environment, and outside a project."""
 
 from __future__ import annotations
 
-from functools import partial
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
 
-from gpukit.findings.checks import command
-from gpukit.verify import (
-    build,
-    compute,
-    device,
-    hardware,
-    health,
-    imports,
-    interpreter,
-    library,
-    machine,
-    multiprocess,
-    native,
-    notebook,
-    packages,
-    places,
-    tracking,
-    user,
+from gpukit.findings.checks import Check, checks_of, command
+from gpukit.findings.finding import (
+    FAIL,
+    PASS,
+    STATUSES,
+    WARN,
+    Finding,
+    named,
+    passed,
+    problem,
+    skipped,
 )
+from gpukit.host import facts, stacks
+from gpukit.host.cards import data
+from gpukit.image import guard
+from gpukit.project.location import root
+from gpukit.project.stack import Stack, minor, version
+from gpukit.verify import compute, gpu, hardware, machine, software
 from gpukit.verify.container import Container
-from gpukit.verify.record import record
-from gpukit.verify.rich_table import rich_table
+from gpukit.verify.requirements import Requirements
+from gpukit.verify.torch_process import PACKAGES
 
-# Software first, then user and folders, then what takes seconds. A check comes after those that it needs.
+# Quick checks first, and last what measures: it runs alone, after what compiles and imports in the background.
 CHECKS = (
-    packages.gpukit,
-    interpreter.python,
-    interpreter.venv,
-    build.imports,
-    build.torch,
-    build.cuda,
-    build.protected,
-    build.base_image,
-    packages.packages,
-    packages.conflicts,
-    device.gpu,
-    device.card,
-    device.cap,
-    device.kernels,
-    device.ptxas,
-    health.health,
-    health.mode,
-    health.xid,
-    user.user,
-    places.mounts,
-    places.read_only,
-    places.caches,
-    places.room,
-    multiprocess.shm,
-    machine.limits,
-    machine.cpus,
-    machine.ram,
-    machine.clock,
-    user.credentials,
-    notebook.jupyter,
-    compute.tensor,
-    compute.matmul,
-    compute.convolution,
-    compute.attention,
-    compute.amp,
-    multiprocess.loader,
-    multiprocess.peers,
-    multiprocess.collective,
-    tracking.tracking,
-    imports.imports,
-    compute.compiles,
-    compute.training,
-    library.train,
-    hardware.memory,
-    hardware.oom,
-    hardware.transfer,
-    hardware.gemm,
-    hardware.clocks,
+    *checks_of(software, gpu, machine, compute, hardware, level="quick"),
+    *checks_of(compute, software, hardware, level="full"),
 )
-
 
 ABOUT = """\
 Check that this container is what the project expects, and that its GPU works.
@@ -90,8 +53,174 @@ Check that this container is what the project expects, and that its GPU works.
   ./launch verify --report             a file for an issue
   ./launch --cpu verify                the container without a GPU"""
 
+ABOUT_OUTSIDE = """\
+Check the PyTorch of this environment against this machine's GPU: its build, the driver, the results of computations,
+speed, and memory. Nothing is installed.
+
+  gpukit verify                      all checks, about half a minute
+  gpukit verify --quick              without those that load the GPU or start processes
+  gpukit verify --only gpu,kernels   these checks and those that they need
+  gpukit verify --json               the findings as JSON"""
+
+RUN = (
+    "import sys; sys.path[0] = sys.argv.pop(1); import gpukit; del sys.path[0]; "
+    "from gpukit.cli.main import main; sys.exit(main(['verify', *sys.argv[1:]]))"
+)
+HAS_TORCH = (
+    "import importlib.util, sys; sys.path.remove(''); "
+    "sys.exit(sys.version_info < (3, 9) or not importlib.util.find_spec('torch'))"
+)
+
 
 def main(argv: list[str] | None = None) -> int:
-    if native.is_native():  # records are about images
-        return command("verify", ABOUT, native.adapted(CHECKS), Container, argv, None, rich_table)
-    return command("verify", ABOUT, CHECKS, Container, argv, partial(record, CHECKS), rich_table)
+    """In a container, or in an environment that `./launch --native` created."""
+    if guard.OWN.is_file():  # records are about images
+        return command("verify", ABOUT, [native(each) for each in CHECKS], Container, argv)
+    return command("verify", ABOUT, CHECKS, Container, argv, record)
+
+
+def native(each: Check) -> Check:
+    """A check as it is in a native environment."""
+    if each.container:
+        return replace(each, judge=lambda probes, stack: skipped("no-container"), native=True)
+    judge = _native_venv if each.id == software.venv.id else each.judge
+    return replace(each, judge=lambda probes, stack: judge(probes, _native_stack(stack)), native=True)
+
+
+def _native_stack(stack: Stack) -> Stack:
+    """What to expect: PyTorch's own wheels instead of the base."""
+    facts = stack.native
+    driver = facts["driver"] if stack.gpu else None
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    python = here if here in facts.get("pythons", []) else facts["python"]  # launch takes any that has wheels
+    return replace(stack, torch=facts["torch"], cuda=facts["cuda"], python=python, driver=driver)
+
+
+def _native_venv(probes: Any, stack: Stack) -> Finding:
+    """The environment itself is one; editors would still use another one in the workspace."""
+    if probes.workspace_venv:
+        return problem("workspace-venv", probes.workspace_venv, "no .venv")
+    return passed(probes.prefixes[0])
+
+
+class Environment(Container):
+    """This environment. A pyproject.toml in the current folder may belong to anything."""
+
+    @property
+    def requirements(self) -> Requirements:
+        return Requirements(reason="There is no project.")
+
+
+def outside(argv: list[str] | None = None) -> int:
+    """Outside a project: whether this environment's torch works on this machine's GPU."""
+    argv = sys.argv[1:] if argv is None else argv
+    if importlib.util.find_spec("torch") is None and not {"-h", "--help"} & {*argv}:
+        python = next(pythons(), None)
+        if python:
+            os.execv(python, [python, "-c", RUN, str(PACKAGES), *argv])
+        return _no_torch()
+    checks = [standalone(each) for each in CHECKS if not each.project]
+    return command("verify", ABOUT_OUTSIDE, checks, Environment, argv, needs=lambda: stacks.needs(facts.local(None)))
+
+
+def _no_torch() -> int:
+    stack = stacks.needs(facts.local(None))
+    print(
+        f"verify: PyTorch is not installed here. To install it for this machine: {stack.native['install']}",
+        file=sys.stderr,
+    )
+    return 2
+
+
+def pythons() -> Iterator[str]:
+    """Other interpreters with torch: of an active environment, of .venv, then on the PATH."""
+    environments = [os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX"), ".venv"]
+    places = [Path(each, "bin").absolute() for each in environments if each]
+    places += [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep) if each]
+    tried = {os.path.realpath(Path(sys.prefix, "bin"))}
+    for folder in places:
+        if os.path.realpath(folder) in tried:
+            continue
+        tried.add(os.path.realpath(folder))
+        python = shutil.which("python", path=str(folder)) or shutil.which("python3", path=str(folder))
+        if python and _has_torch(python):
+            yield python
+
+
+def _has_torch(python: str) -> bool:
+    try:
+        return subprocess.run([python, "-c", HAS_TORCH], capture_output=True, timeout=20).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def standalone(each: Check) -> Check:
+    """A check as it is outside a project."""
+    if each.id == software.torch.id:
+        return replace(each, judge=_torch, causes=("driver-too-old",))
+    judge = _cuda if each.id == software.cuda.id else each.judge
+    return replace(each, judge=lambda probes, stack: judge(probes, _installed(probes, stack)))
+
+
+def _installed(probes: Any, stack: Stack) -> Stack:
+    """The expected values: those of the installed torch; for one without CUDA, the CUDA that this machine needs."""
+    if not stack.gpu:
+        return replace(stack, cuda=None)
+    return replace(stack, torch=probes.torch.version or stack.torch, cuda=probes.torch.cuda or stack.native["cuda"])
+
+
+def _torch(probes: Any, stack: Stack) -> Finding:
+    """Whether the driver is new enough for this build."""
+    floor, driver = _floor(probes.torch.cuda or ""), probes.smi.driver
+    if floor and driver and version(driver) < version(floor):
+        reason = f"this PyTorch, which is built for CUDA {minor(probes.torch.cuda)}"
+        seen = f"{probes.torch.version}, driver {driver}"
+        return problem("driver-too-old", seen, f"driver {floor} or newer", reason=reason, floor=floor)
+    return passed(probes.torch.version)
+
+
+def _floor(cuda: str) -> str | None:
+    """The oldest driver for a version of CUDA: that of the releases for the same major version."""
+    for name, release in data("stacks")["releases"]["wheel"].items():
+        if cuda and f"-cu{version(cuda)[0]}" in name:
+            return release["driver"]
+    return None
+
+
+def _cuda(probes: Any, stack: Stack) -> Finding:
+    if not stack.gpu:
+        return passed(probes.torch.cuda or "none")
+    return software.cuda.judge(probes, stack)
+
+
+def document(findings: list[Finding], probes: Any, stack: Stack) -> dict[str, Any]:
+    """What record.schema.json describes. It has no names of users or machines."""
+    not_passed = [finding for finding in findings if finding.status in (WARN, FAIL)]
+    return {
+        "schema": 1,
+        "date": date.today().isoformat(),
+        "cards": [{"name": device.name, "capability": device.capability} for device in probes.devices.found],
+        "driver": probes.smi.driver or None,
+        "base": stack.base,
+        "release": stack.release,
+        "image": stack.image,
+        "torch": probes.torch.version,
+        "cuda": probes.torch.cuda,
+        "result": FAIL if named(findings, FAIL) else WARN if named(findings, WARN) else PASS,
+        "counts": {status: len(named(findings, status)) for status in STATUSES},
+        "not_passed": [{"id": each.id, "status": each.status, "cause": each.cause} for each in not_passed],
+    }
+
+
+def record(findings: list[Finding], probes: Any, stack: Stack, file: Path | None) -> str:
+    """Write a record if a GPU computed and all checks ran; returns a sentence that says where, or why not."""
+    whole = {finding.id for finding in findings} == {each.id for each in CHECKS}
+    computed = any(finding.id == "tensor" and finding.status in (PASS, FAIL) for finding in findings)
+    if not whole or not computed or not probes.devices.found:
+        return "Not recorded: only complete runs on a real GPU are recorded, without --only, --skip, and --quick."
+    content = document(findings, probes, stack)
+    name = re.sub(r"[^a-z0-9]+", "-", content["cards"][0]["name"].lower()).strip("-")
+    file = file or root() / "outputs" / f"{name}-{stack.base}-{stack.release}-{content['date']}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return f"Recorded: {file}; open a pull request that adds it to records/ in the template."

@@ -1,4 +1,4 @@
-"""Send requests to torch in a separate process, with a time limit."""
+"""Send requests to torch in a separate process, with a time limit, and find the causes of its errors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ import sys
 import sysconfig
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from gpukit.errors.known import diagnosed, sign_ids
+from gpukit.findings.checks import Check, check
+from gpukit.findings.finding import Finding, problem
 from gpukit.project.messages import plain
+from gpukit.project.stack import Stack
 
 PACKAGES = Path(__file__).resolve().parents[2]  # the folder that holds gpukit
 # The gpukit that runs here, even if the current directory has a gpukit.py. Its own child processes find it there too.
@@ -30,12 +35,12 @@ RUN = (
 class TorchError(Exception):
     """An exception's name and text, or how the process ended: Death, with its exit status, or Timeout.
 
-    `log` is the end of its output.
+    `log` is the end of its output. `device`: where it was raised, if that is known.
     """
 
-    def __init__(self, kind: str, text: str, log: str = "", status: int | None = None) -> None:
+    def __init__(self, kind: str, text: str, log: str = "", status: int | None = None, device: str = "") -> None:
         super().__init__(f"{kind}: {text}" if text else kind)
-        self.kind, self.text, self.log, self.status = kind, text, log, status
+        self.kind, self.text, self.log, self.status, self.device = kind, text, log, status, device
 
 
 class TorchProcess:
@@ -132,3 +137,91 @@ def last_line(text: str) -> str:
     lines = [plain(line) for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\berror\b|\w(Error|Exception):", line)]
     return (errors or lines or [""])[-1]
+
+
+COMMON = (
+    "gpu-memory-taken",
+    "no-kernel",
+    "gpu-exclusive",
+    "gpu-memory-fault",
+    "gpu-lost",
+    "kernel-crashed",
+    "gpu-memory-or-libraries",
+    "two-cudnn",
+    "host-memory-full",
+    "gpu-hangs",
+    "gpu-computing-fails",
+)
+
+
+# The causes of verify for other rules, and for exceptions.
+CAUSE_OF_RULE = {
+    "gpu-memory-full": "gpu-memory-taken",
+    "count-memory": "gpu-memory-taken",
+    "forward-compatibility": "cuda-compat-geforce",
+    "cuda-unknown": "container-lost-gpu",
+    "lost-after-reload": "container-lost-gpu",
+    "no-gpu-inside": "gpu-not-started",
+    "no-such-gpu": "gpu-not-started",
+    "nccl-aborted": "ranks-hang",
+    "save-failed": "checkpoint-fails",
+    "link-library": "libcuda-not-listed",
+}
+EXCEPTIONS = {
+    "BlockingIOError": ("process-limit",),
+    "MemoryError": ("host-memory-full", "worker-killed"),
+    "PTXASError": ("ptxas-too-old",),
+    "TritonMissing": ("triton-mismatch",),
+    "Timeout": ("gpu-hangs", "loader-timeout", "ranks-hang"),
+}
+KILLED = ("host-memory-full", "worker-killed")
+
+
+def summary(error: TorchError) -> str:
+    """One line about an error."""
+    if error.kind in ("Death", "Timeout"):
+        return f"torch {error.text}"
+    return last_line(error.text) or error.kind
+
+
+def diagnose(error: TorchError, ids: Iterable[str], fallback: str, where: str, expected: str) -> Finding:
+    """The first of these causes that matches the error's kind, its text, or the process's output before it.
+
+    If none matches, the most likely cause of that text according to all rules.
+    """
+    ids = set(ids)
+    seen = f"{where}: {summary(error)}" if where else summary(error)
+    killed = KILLED if error.status == -signal.SIGKILL else ()
+    for names in (
+        (*killed, *EXCEPTIONS.get(error.kind, ())),
+        cause_ids(f"{error.kind}: {error.text}"),
+        cause_ids(error.log),
+    ):
+        for name in names:
+            if name in ids:
+                return problem(name, seen, expected)
+    return diagnosed(f"{error.kind}: {error.text}\n{error.log}", fallback, seen, expected)
+
+
+def cause_ids(text: str) -> list[str]:
+    """The ids of verify's causes that a text can have, the most likely first."""
+    return [CAUSE_OF_RULE.get(id, id) for id in sign_ids(text)] if text.strip() else []
+
+
+def torch_check(
+    id: str, title: str, fallback: str = "gpu-computing-fails", **options: Any
+) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
+    """A check that may raise a TorchError, which is reported by its cause: one of the check's own, or `fallback`."""
+
+    def decorated(judge: Callable[[Any, Stack], Finding]) -> Check:
+        @wraps(judge)
+        def judged(probes: Any, stack: Stack) -> Finding:
+            try:
+                return judge(probes, stack)
+            except TorchError as error:
+                return diagnose(error, made.causes, fallback, f"on {error.device}" if error.device else "", "")
+
+        made = check(id, title, **options)(judged)
+        return made
+
+    return decorated

@@ -1,7 +1,6 @@
-"""Test gpukit.script on a device: replay after an out-of-memory error, pinned loading, the fp16 scaler.
+"""What gpukit.script does: replay after an out-of-memory error, pinned loading, the fp16 scaler.
 
-Runs in verify's worker, and in tests/gpu. On the CPU, the out-of-memory error is simulated. No other module of verify
-uses gpukit.script, and this one imports it inside its functions, because the import takes a second.
+Also runs on the CPU, where the out-of-memory error is simulated.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import Any
 SAMPLES, ROOM = 64, 20  # samples in the batch, and how many of them fit into memory
 WIDTH, COPIES = 512, 2048  # a sample takes 4 MiB for each tensor of its forward pass
 MIB = 1 << 20
+TOLERANCE = 1e-4  # of the parameters' change: sums in another order differ by about 1e-6
 
 
 def replay(device: str) -> dict[str, Any]:

@@ -1,29 +1,16 @@
-"""The GPU: whether torch finds it, whether it is a target of the project, whether torch has kernels for it."""
+"""The GPU: whether torch finds it, whether it is a target, whether torch has kernels for it, and its health."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpukit.errors.known import diagnosed
 from gpukit.findings.checks import check
-from gpukit.findings.finding import Finding, passed, problem, skipped
+from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.host.kernels import from_arch_list, runs
 from gpukit.host.memory import CAP, usual
 from gpukit.project.stack import Stack, version
-from gpukit.verify.torch_errors import cause_ids
+from gpukit.verify.torch_process import TorchError, torch_check
 
-START_FAILURES = (
-    "fabric-manager",
-    "driver-updated",
-    "cuda-compat-geforce",
-    "driver-too-old",
-    "gpu-exclusive",
-    "gpu-memory-fault",
-    "gpu-memory-taken",
-    "container-lost-gpu",
-    "gpu-not-started",
-)
-FREEZES = "too large an allocation freezes the machine."
 # torch compares the capability with the highest that it was compiled for, but code for 12.0 runs on 12.1.
 HARMLESS = "torch's warning about its maximum capability is harmless: code for {have} runs on {own}"
 
@@ -33,18 +20,27 @@ def on_cpu(probes: Any, stack: Stack) -> bool:
     return probes.environment.get("GPUKIT_DEVICE") == "cpu" or stack.cuda is None or not stack.gpu
 
 
-@check(
+def without_gpu(probes: Any, stack: Stack) -> Finding | None:
+    """SKIP if there is no GPU."""
+    if probes.devices.found:
+        return None
+    return skipped("no-gpu-requested" if on_cpu(probes, stack) else "no-gpu-visible")
+
+
+def without_device(probes: Any, stack: Stack) -> Finding | None:
+    """SKIP if there is no GPU, and this container is not meant to run without one."""
+    return None if on_cpu(probes, stack) else without_gpu(probes, stack)
+
+
+@torch_check(
     "gpu",
     "GPU",
-    needs=("import", "cuda"),
+    "cuda-does-not-start",
+    needs="import cuda",
     causes=(
-        "gpu-hidden",
-        "gpu-not-given",
-        "device-denied",
-        "driver-library-not-given",
-        "gpu-mode-prohibited",
-        *START_FAILURES,
-        "cuda-does-not-start",
+        "gpu-hidden gpu-not-given device-denied driver-library-not-given gpu-mode-prohibited fabric-manager "
+        "driver-updated cuda-compat-geforce driver-too-old gpu-exclusive gpu-memory-fault gpu-memory-taken "
+        "container-lost-gpu gpu-not-started cuda-does-not-start"
     ),
 )
 def gpu(probes: Any, stack: Stack) -> Finding:
@@ -73,24 +69,12 @@ def gpu(probes: Any, stack: Stack) -> Finding:
         return problem("driver-library-not-given", "libcuda.so.1 does not load", "a GPU")
     if any(card.mode == "Prohibited" for card in probes.smi.cards):
         return problem("gpu-mode-prohibited", message or "none", "a GPU")
-    for id in cause_ids(message):
-        if id in START_FAILURES:
-            return problem(id, message, "a GPU")
-    return diagnosed(message, "cuda-does-not-start", message or "none", "a GPU")
+    raise TorchError("", message or "none")
 
 
-def skipped_without_gpu(probes: Any, stack: Stack) -> Finding | None:
-    """SKIP if there is no GPU."""
-    if probes.devices.found:
-        return None
-    return skipped("no-gpu-requested" if on_cpu(probes, stack) else "no-gpu-visible")
-
-
-@check("card", "Target GPU", needs=("gpu",), causes=("card-not-a-target",))
+@check("card", "Target GPU", needs="gpu", causes="card-not-a-target", project=True, skip=without_gpu)
 def card(probes: Any, stack: Stack) -> Finding:
     """The compute capability is that of one of the project's targets."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     seen = ", ".join(f"{device.name} ({device.capability})" for device in probes.devices.found)
     expected = "compute capability " + " or ".join(stack.capabilities)
     if all(device.capability in stack.capabilities for device in probes.devices.found):
@@ -101,13 +85,12 @@ def card(probes: Any, stack: Stack) -> Finding:
 @check(
     "cap",
     "Unified memory",
-    needs=("gpu",),
-    causes=("memory-cap-missing", "memory-cap-overridden", "memory-cap-not-possible"),
+    needs="gpu",
+    causes="memory-cap-missing memory-cap-overridden memory-cap-not-possible",
+    skip=without_gpu,
 )
 def cap(probes: Any, stack: Stack) -> Finding:
     """Where CPU and GPU share their memory: how much of it torch's allocator may use in one process."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     shared = [device for device in probes.devices.found if device.shared]
     if not shared:
         return skipped("gpu-has-own-memory")
@@ -124,13 +107,11 @@ def cap(probes: Any, stack: Stack) -> Finding:
     return problem("memory-cap-missing", seen, expected, most=most)
 
 
-@check("kernels", "Kernels", needs=("gpu",), causes=("no-kernel", "only-ptx"))
+@check("kernels", "Kernels", needs="gpu", causes="no-kernel only-ptx", skip=without_gpu)
 def kernels(probes: Any, stack: Stack) -> Finding:
     """Compiled code (SASS) runs on its own major version; the driver compiles PTX at first use; nothing else runs.
     torch warns if the GPU is newer than its newest kernels, such as GB10 (12.1). With compiled code of the same major
     version, that warning is harmless."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     sass, ptx = from_arch_list(list(probes.devices.arch_list))
     seen = " ".join(probes.devices.arch_list) or "none"
     how = {device: runs(device.capability, sass, ptx) for device in probes.devices.found}
@@ -147,11 +128,9 @@ def kernels(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
-@check("ptxas", "Triton assembler", needs=("gpu",), causes=("ptxas-too-old",))
+@check("ptxas", "Triton assembler", needs="gpu", causes="ptxas-too-old", skip=without_gpu)
 def ptxas(probes: Any, stack: Stack) -> Finding:
     """torch.compile passes PTX to ptxas, which must support the GPU even if torch has kernels for it."""
-    if missing := skipped_without_gpu(probes, stack):
-        return missing
     if probes.assembler is None:
         return skipped("no-ptxas")
     path, known = probes.assembler
@@ -162,3 +141,66 @@ def ptxas(probes: Any, stack: Stack) -> Finding:
     if needed in known or (f"sm_{own}" in known and int(own[:-1]) < 10):
         return passed(f"{needed}, by {path}")
     return problem("ptxas-too-old", f"{path} supports up to {known[-1]}", needed)
+
+
+# Those that NVIDIA's list attributes to hardware; errors of programs (13, 31, 43, 45) are not among them.
+XIDS = {
+    48: "an uncorrectable memory error",
+    63: "memory rows were remapped or retired",
+    64: "a memory row could not be remapped or retired",
+    74: "an NVLink error",
+    79: "the GPU fell off the bus",
+    94: "a contained memory error",
+    95: "an uncontained memory error",
+    119: "the GPU's system processor (GSP) does not respond",
+    120: "an error of the GPU's system processor (GSP)",
+}
+
+
+@check(
+    "health",
+    "GPU health",
+    needs="gpu",
+    causes="gpu-memory-fault gpu-memory-no-spare-rows gpu-memory-rows-pending driver-requests-recovery",
+    skip=without_gpu,
+)
+def health(probes: Any, stack: Stack) -> Finding:
+    """ECC errors, remapped rows, and recovery actions that the driver requests, from nvidia-smi."""
+    if not probes.smi.cards:
+        return skipped("nvidia-smi-unusable", message=probes.smi.message or "it lists no GPU")
+    for card in probes.smi.cards:
+        if card.failure:
+            return problem("gpu-memory-no-spare-rows", f"{card.name}: no spare row left", "none failed")
+        if card.uncorrected:
+            return problem("gpu-memory-fault", f"{card.name}: {count(card.uncorrected, 'uncorrected error')}", "none")
+    for card in probes.smi.cards:
+        if card.pending:
+            return problem("gpu-memory-rows-pending", f"{card.name}: rows or pages pending", "none")
+        if card.recovery:
+            return problem("driver-requests-recovery", f"{card.name}: {card.recovery}", "none", action=card.recovery)
+    ecc = {0: "no memory errors", None: "memory without ECC, or unknown"}
+    states = dict.fromkeys(ecc[card.uncorrected] for card in probes.smi.cards)
+    heat = [str(card.temperature) for card in probes.smi.cards if card.temperature is not None]
+    return passed(", ".join(states) + (f"; {', '.join(heat)} °C" if heat else ""))
+
+
+@check("mode", "Compute mode", needs="gpu", causes="gpu-mode-exclusive", skip=without_gpu)
+def mode(probes: Any, stack: Stack) -> Finding:
+    """Several processes can use a GPU at the same time, such as a notebook and a training run."""
+    modes = list(dict.fromkeys(card.mode for card in probes.smi.cards if card.mode not in ("", "N/A")))
+    if not modes:
+        return skipped("not-reported")
+    if any(mode.startswith("Exclusive") for mode in modes):
+        return problem("gpu-mode-exclusive", ", ".join(modes), "Default")
+    return passed(", ".join(modes))
+
+
+@check("xid", "Xid errors", needs="gpu", causes="gpu-reported", skip=without_gpu)
+def xid(probes: Any, stack: Stack) -> Finding:
+    """Xid errors of the driver in the kernel's log, which most containers cannot read."""
+    if probes.xids is None:
+        return skipped("kernel-log-unreadable")
+    for bus, number in probes.xids:
+        if number in XIDS:
+            return problem("gpu-reported", f"Xid {number} of {bus}", "no hardware errors", what=XIDS[number])
+    return passed(f"no hardware errors{f', {len(probes.xids)} errors of programs' if probes.xids else ''}")

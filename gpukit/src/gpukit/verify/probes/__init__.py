@@ -1,1 +1,0 @@
-"""Verify's probes. Each property is evaluated on first access; the checks only evaluate the results."""
