@@ -174,7 +174,8 @@ def test_long_work_is_announced(capsys: pytest.CaptureFixture[str], monkeypatch:
         time.sleep(0.1)
     with module.announce("Loading the data", shown=False):
         time.sleep(0.1)
-    assert capsys.readouterr().out == "Loading the data ...\n"
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "Loading the data ...\n")
 
 
 def test_the_batch_is_described() -> None:

@@ -1,6 +1,6 @@
 """Exact resume for any training loop; see docs/exact-resume.md.
 
-    run         a run of a training loop, which resumes with the same numbers (passes, streams, state, checks)
+    run         a run of a training loop, which resumes with the same numbers (passes, streams, state, checks, settings)
     data        samples whose random numbers depend only on a key and their index (seeds, workers)
     checkpoint  checkpoints that are verified when they are loaded (hashed)
     saver       saving while training continues
