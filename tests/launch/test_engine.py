@@ -594,7 +594,7 @@ def test_clean_takes_the_images(project: Path) -> None:
     units = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
     added = sum(float(number) * units[unit] for number, unit in found)
     # at least the layer that only this image has: another test's project may share the others
-    assert 8.9e6 < added < 1.02 * (sizes[0] - sizes[1])
+    assert 8.9e6 < added < 1.1 * (sizes[0] - sizes[1])
     assert launch(project, "clean", "--yes").returncode == 0
     assert docker(REFUSES, "images", "-q", f"--filter=label={label}") == ""
 

@@ -82,10 +82,11 @@ class Engine:
 
     def remove(self, name: str) -> None:
         """Remove a container, even if the engine was still creating it when the call was interrupted."""
-        for pause in (0, 0.5):
+        for pause in (0, 0.5, 1, 1.5):  # some storage drivers copy the whole image first
             time.sleep(pause)
             with contextlib.suppress(RefusalError):  # it hangs: what the caller reports is the reason
-                self.call("rm", "--force", name, seconds=REMOVED)
+                if self.call("rm", "--force", name, seconds=REMOVED)[1].strip() == name:
+                    return
 
     def check(self, seconds: float | None = None) -> None:
         """Refuse engines that are not supported, before anything is created on them; `seconds`: for each answer."""

@@ -107,11 +107,13 @@ def naming_the_port(publish: list[str]) -> Iterator[None]:
         ) from None
 
 
-def start(project: Project, *arguments: str) -> None:
-    """`docker run --detach`; when it fails, nothing of it stays."""
+def start(project: Project, *arguments: str, says: str = "") -> None:
+    """`docker run --detach`, and say so; when it fails or is interrupted, nothing of it stays."""
     name = next(value[7:] for value in arguments if value.startswith("--name="))
     try:
         code, _, errors = project.engine.call("run", *arguments)
+        if not code and says:
+            say(says)
     except BaseException:
         project.engine.remove(name)
         raise
@@ -177,9 +179,11 @@ def run_detached(
     project.prepare()
     image.ensure(project)
     hand_over(project, values)
+    says = (
+        f"{name} is running: `./launch logs -f{f' {short}' * bool(short)}` shows its output, `./launch stop` stops it."
+    )
     with naming_the_port(publish):
-        start(project, *arguments)
-    say(f"{name} is running: `./launch logs -f{f' {short}' * bool(short)}` shows its output, `./launch stop` stops it.")
+        start(project, *arguments, says=says)
     return 0
 
 
@@ -206,8 +210,7 @@ def up(project: Project) -> str:
     make_room(project, name, "")
     project.prepare()
     image.ensure(project)
-    start(project, *arguments)
-    say(f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it.")
+    start(project, *arguments, says=f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it.")
     return name
 
 
