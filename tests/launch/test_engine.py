@@ -229,9 +229,9 @@ def test_ctrl_c_on_a_terminal_ends_a_start_at_any_moment(project: Path) -> None:
             code, output = interrupted(project, *command, moment=moment, words=words)
             if words not in output or "--" in command:
                 assert code == 130, (command, moment, output.decode())
-            if words in output or b"still starting" in output:
+            if words in output or b" is up" in output or b"still starting" in output:
                 launch(project, "stop")
-            assert left(project) == []
+            assert left(project) == [], (command, moment, code, output.decode())
 
 
 def test_what_is_typed_reaches_the_program(project: Path) -> None:
