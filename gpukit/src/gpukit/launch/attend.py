@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 from gpukit.errors.known import match_signs
@@ -126,6 +127,14 @@ class Attended:
     def _young(self) -> bool:
         return time.monotonic() - self.begun < YOUNG
 
+    def _just_started(self) -> bool:
+        """Whether its first process is as young: a busy engine takes a while to start it."""
+        started = self.engine.call("inspect", "--format={{.State.StartedAt}}", self.name)[1].strip()
+        with contextlib.suppress(ValueError):  # not created yet
+            at = datetime.strptime(started[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+            return abs(time.time() - at.timestamp()) < 1 + YOUNG  # whole seconds
+        return False
+
     def _runs(self) -> bool:
         return self.engine.call("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true"
 
@@ -147,7 +156,7 @@ class Attended:
 
     def _signal(self, number: int) -> None:
         while self.process and self.process.poll() is None:
-            young = self._young()
+            young = self._young() or self._just_started()
             if self.engine.call("kill", f"--signal={number}", self.name)[0] == 0:
                 if not young:
                     return
