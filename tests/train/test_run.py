@@ -755,3 +755,26 @@ def test_a_run_whose_last_save_fails_does_not_end_with_0(tmp_path: Path) -> None
         "cannot be read or written" in (tmp_path / "log.err").read_text()
         and "Traceback" not in (tmp_path / "log.err").read_text()
     )
+
+
+def test_a_learning_rate_that_the_loop_changes_is_set_only_once(tmp_path: Path) -> None:
+    def begin(lr: float, steps: int) -> float:
+        with Run(tmp_path, save_steps=1) as run:
+            model = torch.nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+            run.keep(model=model, optimizer=optimizer)
+            group = optimizer.param_groups[0]
+            group["lr"] = lr
+            for _ in run.epochs(range(9)):
+                model(torch.ones(2)).sum().backward()
+                optimizer.step()
+                group["lr"] /= 2
+                run.step()
+                if run.completed == steps:
+                    return group["lr"]
+        return group["lr"]
+
+    assert begin(1.0, 1) == 0.5
+    assert begin(1.0, 2) == 0.25
+    assert begin(8.0, 3) == 4.0
+    assert begin(8.0, 4) == 2.0

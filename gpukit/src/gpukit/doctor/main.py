@@ -121,7 +121,8 @@ def without_containers(each: Check) -> Check:
 def early() -> int:
     """Before VS Code starts the container: a line for each problem that would stop it; always succeeds."""
     try:
-        stack, hide = load(), mask(root())
+        stack = load()
+        hide = mask(root())
         without = GPU_CHECKS if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
         chosen = [check for check in CHECKS if check.id in EARLY_CHECKS and check.id not in without]
         with Host(stack, gpu=not without) as probes:

@@ -15,19 +15,9 @@ if TYPE_CHECKING:
 
 # The kinds of refusals: the `kind` of a sign.
 KINDS = ("engine", "gpu", "disk", "image", "mount", "network", "port", "name", "limit", "command", "build", "uv")
-BUILD_KINDS = (
-    "engine",
-    "disk",
-    "image",
-    "build",
-    "uv",
-)  # the kinds that a build can meet; its steps may print anything
-NOT_RESPONDING = (
-    "docker-down",
-    "docker-desktop-down",
-    "docker-service-missing",
-    "docker-host-silent",
-)  # no engine responds
+BUILD_KINDS = ("engine", "disk", "image", "build", "uv")  # that a build can meet; its steps may print anything
+# The causes of which no engine responds.
+NOT_RESPONDING = ("docker-down", "docker-desktop-down", "docker-service-missing", "docker-host-silent")
 STEP = re.compile(r"failed to solve: process|returned a non-zero code")
 NO_GPU = "no-gpu-here"  # the cause: this machine has no NVIDIA GPU
 WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."

@@ -52,7 +52,7 @@ from gpukit.train.passes import SEQUENCES, Items, Sources, seed_workers_apart
 from gpukit.train.ranks import Ranks
 from gpukit.train.saver import Saver
 from gpukit.train.seeds import KINDS
-from gpukit.train.settings import Settings, changed, in_words, optimizer_settings
+from gpukit.train.settings import Settings, changed, different, in_words, optimizer_settings
 from gpukit.train.state import (
     capture,
     generators_now,
@@ -155,9 +155,9 @@ class Run:
         self._apart: list[Any] = []  # iterators of DataLoaders at the first save
         self._looked = 0  # saves before which optimizers that are not kept were looked for
         self._optimizers, self._stepped = dict[str, Optimizer](), set[str]()  # the second: in the present step
-        # Of each kept optimizer: the settings with which the script made it, and those that it had after it was kept.
-        self._made_with, self._kept_with = dict[str, Settings](), dict[str, Settings]()
-        self._set_before: dict[str, Settings] | None = None  # what the script sets between `keep` and its loops
+        self._made_with: dict[str, Settings] = {}  # of each kept optimizer, before it was restored
+        self._kept_with: dict[str, Settings] = {}  # and after it was kept
+        self._began_with: dict[str, Settings] | None = None  # where the loops begin, in a run that is new
         self._own_settings: dict[str, Settings] = {}  # those that this run shall use instead of the saved ones
         self._back, self._made_step = set[str](), list[str]()  # what is restored; the optimizers of the last step
         self._new = set[str]()  # what was kept since the last step: a loop's body may make it anew each time
@@ -290,7 +290,7 @@ class Run:
         return _Numbered(self, source, self._loop(source, caller), start, (caller.f_code, caller.f_lineno))
 
     def _loop(self, source: Iterable[Any], caller: FrameType, epochs: bool = False) -> Iterator[Any]:
-        if self._set_before is None:
+        if self._began_with is None:
             self._note_settings()
         around = self._loops[-1].inner if self._loops else self._inner
         loop = Loop((caller.f_code, caller.f_lineno), before=list(around))
@@ -354,23 +354,25 @@ class Run:
             self._finished(loop)
 
     def _note_settings(self) -> None:
-        """Before the first loop: which settings of optimizers the script changed, compared with when the run began."""
-        self._set_before = {
-            name: changed(kept, optimizer_settings(self._objects[name])) for name, kept in self._kept_with.items()
-        }
+        """Before the first loop: which settings of optimizers a resumed run was given that it did not have before."""
+        now = {name: optimizer_settings(self._objects[name]) for name in self._kept_with}
+        self._began_with = now | (self._mine.get("began_with", {}) if self.saved else {})
         if not self.saved:
             return
-        for name, found in self._set_before.items():
-            made, began = self._mine.get("made_with", {}).get(name), self._mine.get("set_before", {}).get(name)
-            if any(found) and found != began:
-                self._own_settings[name] = found
-            elif made and any(different := changed(made, self._made_with[name])):
+        for name, began in self._began_with.items():
+            set_since = changed(self._kept_with.get(name, []), now.get(name, []))
+            own = [different(old, new) for old, new in zip(began, set_since)]
+            made = self._mine.get("made_with", {}).get(name, [])
+            other = changed(made, self._made_with.get(name, []))
+            if any(own):
+                self._own_settings[name] = own
+                self._began_with[name] = [old | new for old, new in zip(began, own)]
+            elif any(other):
                 self._say(
-                    f"{name} is made with {in_words(different)}, unlike when {self.folder} began. It continues with "
+                    f"{name} is made with {in_words(other)}, unlike when {self.folder} began. It continues with "
                     "what was saved; set it after run.keep to use it."
                 )
         self._made_with |= self._mine.get("made_with", {})
-        self._set_before |= self._mine.get("set_before", {})
 
     def _next(self, batches: Iterator[Any]) -> Any:
         began = time.monotonic()
@@ -619,7 +621,7 @@ class Run:
                 "generators": generators_now(),
                 "stepped": self._made_step,
                 "made_with": self._made_with,
-                "set_before": self._set_before or {},
+                "began_with": self._began_with or {},
                 "values": self._running_values(frame),
                 "variables": [{name: space[name] for name in names} for space, names, *_ in self._namespaces],
                 "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},

@@ -1,4 +1,4 @@
-"""The settings of optimizers, such as the learning rate, which a resumed run may have been given anew."""
+"""Settings of optimizers, such as the learning rate, that may change between two starts of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ def changed(before: Settings, now: Settings) -> Settings:
     """The settings of `now` that are not those of `before`; none if there are other groups."""
     if len(before) != len(now):
         return []
-    return [{name: value for name, value in new.items() if old.get(name) != value} for old, new in zip(before, now)]
+    return [different(old, new) for old, new in zip(before, now)]
+
+
+def different(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The settings of one group that are new, or have another value."""
+    return {name: value for name, value in new.items() if name not in old or old[name] != value}
 
 
 def in_words(groups: Settings) -> str:

@@ -363,7 +363,8 @@ def peers(count: int) -> dict[str, Any]:
     """Copies from each GPU to each other GPU: whether peer-to-peer access works, and which copies are wrong."""
     import torch
 
-    direct, wrong = [], []
+    direct = []
+    wrong = []
     for first in range(count):
         sent = torch.arange(1 << 20, dtype=torch.int32, device=f"cuda:{first}") * (2 * first + 3)
         for second in range(count):

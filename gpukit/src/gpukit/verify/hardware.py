@@ -205,7 +205,8 @@ def peers(probes: Any, stack: Stack) -> Finding:
 )
 def collective(probes: Any, stack: Stack) -> Finding:
     """all_reduce over all GPUs with NCCL; with fewer than two GPUs, over two processes on the CPU with gloo."""
-    result, expected = probes.collective.result(), "a sum over all ranks"
+    result = probes.collective.result()
+    expected = "a sum over all ranks"
     ranks = f"{result['ranks']} {'GPUs' if result['kind'] == 'nccl' else 'processes on the CPU'}, {result['kind']}"
     if result["message"]:
         raise TorchError("", result["message"], device=ranks)

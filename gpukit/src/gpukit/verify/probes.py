@@ -412,7 +412,8 @@ class Software:
     @cached_property
     def conflicts(self) -> tuple[requirements.Conflict, ...] | None:
         """None without uv."""
-        lines, base = guard.conflicts(), []
+        lines = guard.conflicts()
+        base = []
         with contextlib.suppress(OSError):
             base = guard.CONFLICTS.read_text(encoding="utf-8").splitlines()
         return None if lines is None else requirements.conflicts(lines, base)
