@@ -132,7 +132,7 @@ def shuffle_sentences() -> None:
     def shuffled(text: Any) -> Any:
         if isinstance(text, dict):
             return {place: shuffled(form) for place, form in text.items()}
-        words = re.findall(r"\S*\{\?.*?\?\}\S*|\S*`[^`]*`\S*|\S*\{[^}]*\}\S*|\S+", text)
+        words = re.findall(r"(?:\{\?.*?\?\}|`[^`]*`|\{[^{}]*\}|\S)+", text)
         return " ".join(sorted(words, key=lambda word: zlib.crc32(word.encode())))
 
     for cause in data("knowledge")["causes"].values():

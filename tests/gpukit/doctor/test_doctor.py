@@ -137,7 +137,7 @@ FAULTS = {
         "git add Dockerfile compose.yaml",
     ),
     "rejected": ({"merge": Merge(rejected=("Dockerfile.rej",))}, "merge", "update-rejected", "rm Dockerfile.rej"),
-    "a host's environment": ({"environments": (".venv",)}, "venv", "workspace-venv", "rm -r .venv"),
+    "a host's environment": ({"environments": (".venv",)}, "venv", "workspace-venv", "mv .venv"),
     "a taken port": (
         {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", True),)},
         "ports",
@@ -277,8 +277,8 @@ def test_end_of_life(host, make_stack, end, channel, status, command):
 @pytest.mark.parametrize(
     ("facts", "status", "said"),
     [
-        ({"base": "ngc", "release": "26.07"}, "SKIP", "ngc 26.07: NVIDIA supports a release until the next one"),
-        ({"base": "ngc", "release": "26.03"}, "SKIP", "ngc 26.03, superseded by a newer release: NVIDIA"),
+        ({"base": "ngc", "release": "26.07"}, "SKIP", "NVIDIA supports a release until the next one"),
+        ({"base": "ngc", "release": "26.03"}, "SKIP", "ngc 26.03, superseded by a newer release"),
         ({"base": "cuda", "release": "12.9.2-torch-2.14.1"}, "SKIP", "announced no date for this branch"),
         ({"release": "2.11.0-cu130", "end_of_life": "2028-08-09"}, "PASS", "2028-08-09, superseded by a newer release"),
     ],
