@@ -50,6 +50,6 @@ def test_issue_forms_follow_githubs_schema() -> None:
 
 @pytest.mark.network
 def test_the_package_index_takes_the_wheel(tmp_path: Path) -> None:
-    wheel = writer.write(writer.from_source(ROOT / "gpukit"), tmp_path)
+    wheel = writer.write(writer.for_project(ROOT / "gpukit"), tmp_path)
     fetched("twine==7.0.0", "check", "--strict", wheel)
     fetched("check-wheel-contents==0.6.3", wheel)

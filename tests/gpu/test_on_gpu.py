@@ -1,4 +1,4 @@
-"""Tests that need a GPU: the computations that verify checks, and the guarantees of gpukit.train."""
+"""Tests that need a GPU: the computations that verify checks, and the guarantees of exactrun."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    return writer.write(writer.from_source(SOURCE), tmp_path / "wheel")
+    return writer.write(writer.for_project(SOURCE), tmp_path / "wheel")
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_wheel_is_valid(wheel: Path) -> None:
 
 
 def test_metadata_is_that_of_pyproject() -> None:
-    files = writer.from_source(SOURCE)
+    files = writer.for_project(SOURCE)
     text = next(content for name, content in files.items() if name.endswith("/METADATA")).decode()
     found = email.message_from_string(text)
     project = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -157,24 +157,24 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_different_contents_never_share_a_name(source: Path, wheel: Path, change: str) -> None:
     CHANGES[change](source)
-    assert writer.file_name(writer.from_source(source)) != wheel.name
+    assert writer.file_name(writer.for_project(source)) != wheel.name
 
 
 def test_unrelated_files_do_not_change_the_name(source: Path, wheel: Path) -> None:
     edit(source / "release.py", "Run the first one", "Call it")
     (source / "notes.md").write_text("x", encoding="utf-8")
-    assert writer.file_name(writer.from_source(source)) == wheel.name
+    assert writer.file_name(writer.for_project(source)) == wheel.name
 
 
 def test_a_release_has_no_local_part_until_its_contents_change(source: Path, tmp_path: Path) -> None:
-    version = writer.version(writer.from_source(source)).partition("+")[0]
+    version = writer.version(writer.for_project(source)).partition("+")[0]
     for _ in range(2):  # the second time there is nothing to change
         done = subprocess.run([sys.executable, source / "release.py"], capture_output=True, text=True, check=True)
         assert done.stdout == f"gpukit {version}\n"
-    released = writer.write(writer.from_source(source), tmp_path / "released")
+    released = writer.write(writer.for_project(source), tmp_path / "released")
     assert released.name == f"gpukit-{version}-py3-none-any.whl"
     CHANGES["README"](source)
-    assert writer.version(writer.from_source(source)).startswith(f"{version}+h")
+    assert writer.version(writer.for_project(source)).startswith(f"{version}+h")
 
 
 def test_wheel_is_written_atomically(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ def test_vendor_writes_where_the_project_keeps_its_wheel(project: Path, wheel: P
 def test_vendor_from_a_folder(project: Path, source: Path, wheel: Path, capsys) -> None:
     CHANGES["a module"](source)
     assert main(["vendor", "--from", str(source)]) == 0
-    assert wheels(project) == [writer.file_name(writer.from_source(source))] != [wheel.name]
+    assert wheels(project) == [writer.file_name(writer.for_project(source))] != [wheel.name]
     capsys.readouterr()
     assert main(["vendor", "--from", str(project)]) == 1
     assert capsys.readouterr().err.count("\n") == 1

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch", exc_type=ImportError)
+from exactrun import checkpoint, hashed, saver  # noqa: E402
+from exactrun.checkpoint import CheckpointError, fingerprint, load, newest, save  # noqa: E402
+from exactrun.saver import Saver  # noqa: E402
 from gpukit.host.limits import Budget  # noqa: E402
-from gpukit.train import checkpoint, hashed, saver  # noqa: E402
-from gpukit.train.checkpoint import CheckpointError, fingerprint, load, newest, save  # noqa: E402
-from gpukit.train.saver import Saver  # noqa: E402
 
 ABOUT = {"batch_size": 64, "seed": 0, "samples": 1000}
 FILES = ("model.pt", "state.pt", "manifest.json")

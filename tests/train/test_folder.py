@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from exactrun import checkpoint
+from exactrun.environment import git_state, versions
+from exactrun.errors import TrainingError
+from exactrun.folder import Folder, on_main
+from exactrun.ranks import Ranks
 from gpukit import train
 from gpukit.project.stack import load
 from gpukit.script import runs
 from gpukit.track import environment
-from gpukit.track.environment import git_state, versions
-from gpukit.train import checkpoint
-from gpukit.train.errors import TrainingError
-from gpukit.train.folder import Folder, on_main
-from gpukit.train.ranks import Ranks
 from tests.conftest import git
 from tests.gpukit.conftest import DATA
 
@@ -103,7 +103,7 @@ def test_without_a_name_the_one_started_last_goes_on(start) -> None:
 def test_one_process_at_a_time(start, tmp_path: Path, stack) -> None:
     folder = start("a").path
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from gpukit.train import checkpoint\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from exactrun import checkpoint\n"
         "with checkpoint.claim(Path(sys.argv[2])): print('held', flush=True); sys.stdin.read()"
     )
     template = str(Path(sys.modules["gpukit"].__file__).parents[1])

@@ -24,11 +24,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
+from exactrun.checkpoint import CheckpointError
+from exactrun.data import DataError
+from exactrun.errors import TrainingError
+from exactrun.run import Run
 from gpukit.track.metrics import Tracker
-from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.data import DataError
-from gpukit.train.errors import TrainingError
-from gpukit.train.run import Run
 from tests.train.loops import LOOPS
 
 
@@ -178,7 +178,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    code = "import sys; from gpukit.train.run import Run; Run(sys.argv[1])"
+    code = "import sys; from exactrun.run import Run; Run(sys.argv[1])"
     with Run(tmp_path / "x"):
         done = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True, check=False)
     assert "Another process" in done.stderr

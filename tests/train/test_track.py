@@ -20,8 +20,9 @@ from pathlib import Path
 
 import pytest
 
+from exactrun.metrics import read
 from gpukit.track import metrics as track
-from gpukit.track.metrics import Tracker, read
+from gpukit.track.trackers import Tracker
 
 GPUKIT = Path(track.__file__).resolve().parents[2]
 STAGES = ("start", "log", "artifact", "finish")

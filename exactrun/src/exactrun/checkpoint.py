@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.serialization import config
 
-from gpukit.train.hashed import DamageError, Written, readable, sync, verify
+from exactrun.hashed import DamageError, Written, readable, sync, verify
 
 FORMAT = 2
 FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json", "model.pt", "state.pt"
