@@ -332,7 +332,7 @@ class Run:
                     )
                 del self._loops[place:]
                 try:
-                    batch = self._next(loop.batches)
+                    batch = self._next(loop.batches, epochs)
                 except StopIteration:
                     if loop.steps:
                         kept = [one.names for one in self._namespaces] + [names for _, names in self._locals.values()]
@@ -376,7 +376,9 @@ class Run:
                 )
         self._made_with |= self._mine.get("made_with", {})
 
-    def _next(self, batches: Iterator[Any]) -> Any:
+    def _next(self, batches: Any, epochs: bool) -> Any:
+        if self._trial is not None and not self._trial.batch(self, None if epochs else batches.done):
+            raise StopIteration
         began = time.monotonic()
         batch = next(batches)
         self.waited += time.monotonic() - began
@@ -477,9 +479,10 @@ class Run:
         self.progress.step(self.completed)
         self._observers.step()
         if self._trial is not None:
-            self._trial.step(self, loss)
-        late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
-        self._due = self._due or (self._saves_at(self.completed) if self.save_steps else late)
+            self._due = bool(self._trial.step(self, loss)) or self._due
+        else:
+            late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
+            self._due = self._due or (self._saves_at(self.completed) if self.save_steps else late)
         settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
         self._made_step, self._stepped, self._new = sorted(self._stepped - self._new), set(), set()
         if self._due and not settled and self._others:  # perhaps it is never saved
@@ -492,6 +495,8 @@ class Run:
             self._log(loss, metrics)
         if due or number:
             self._save(sys._getframe(1))
+            if self._trial is not None:
+                self._trial.saved(self)
         if number:
             self._saver_wait()
             self._stop.number, self._status = number, "stopped"

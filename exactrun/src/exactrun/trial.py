@@ -16,7 +16,7 @@ NAME, SETTINGS = "EXACTRUN_TRIAL", "EXACTRUN_TRIAL_SETTINGS"
 
 
 class Trial:
-    """Base class of trials; a method that is not needed is left out."""
+    """Base class of trials; a method that is not needed is left out. Steps are saved only where `step` says so."""
 
     def folder(self, path: Path) -> Path:
         """The folder of the run, instead of `path`, which the script asks for."""
@@ -25,8 +25,16 @@ class Trial:
     def begin(self, run: Any) -> None:
         """The run exists, and its newest checkpoint is loaded."""
 
-    def step(self, run: Any, loss: Any) -> None:
-        """A step ends, before it may be saved."""
+    def batch(self, run: Any, done: int | None) -> bool:
+        """The next batch of a pass is about to be read, after `done` of them (None: the next item of `run.epochs`);
+        False ends the pass."""
+        return True
+
+    def step(self, run: Any, loss: Any) -> bool | None:
+        """A step ends; True saves it."""
+
+    def saved(self, run: Any) -> None:
+        """A step is saved, or is being saved by the run's thread."""
 
 
 def current() -> Trial | None:

@@ -1,0 +1,279 @@
+"""python -m exactrun rehearse [--steps N] -- train.py ...: does this script resume exactly?
+
+It runs the script for a few steps, without and with interruptions, and compares all numbers, bit for bit. The run's
+folder is another one, and what the script writes besides is put back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exactrun.rehearse import compare
+from exactrun.rehearse.compare import Difference, Row
+from exactrun.rehearse.files import Written
+from exactrun.rehearse.process import Life, Script, UsageError, live
+from exactrun.rehearse.recorder import MODULES
+
+STEPS, SHORT = 14, 3  # steps of a life; batches of a pass that is cut short
+PATIENCE = 60.0  # seconds for a life, besides ten times what the first one took
+FOREVER = 7 * 24 * 3600.0
+
+
+class FailedError(Exception):
+    """The script cannot be rehearsed; the message says why."""
+
+
+@dataclass
+class Plan:
+    """The steps after which the script is killed, in order, and what each is in its pass."""
+
+    kills: list[int]
+    places: dict[int, str]
+
+
+@dataclass
+class Found:
+    """What was found of passes of one length."""
+
+    steps: int
+    plan: Plan
+    long: bool  # whether passes are too long to see several
+    worst: tuple[int, Difference] | None = None  # the kill, and what differs afterwards
+    failed: tuple[int, Life] | None = None  # the kill, and the life that failed afterwards
+
+
+@dataclass
+class Rehearsal:
+    """Lives of a script, in a scratch folder."""
+
+    script: Script
+    scratch: Path
+    steps: int
+    written: Written = field(default_factory=Written)
+    lives: int = 0
+    patience: float = FOREVER
+
+    def live(self, name: str, seed: int, last: bool = True, **settings: Any) -> tuple[Life, list[list[Row]]]:
+        """A life in the folder `name`, and the rows of each rank."""
+        self.lives += 1
+        _progress(f"Rehearsing {self.script.name}: run {self.lives} ...")
+        settings = {"folder": str(self.scratch / name), "steps": self.steps, "saves": [], **settings}
+        try:
+            life = live(self.script, self.scratch, self.lives, seed, settings, self.patience)
+        finally:
+            if last or sys.exc_info()[0]:
+                self.written.put_back(self.scratch / "written")
+        ranks = sorted(int(path.suffix[1:]) for path in self.scratch.glob(f"rows-{self.lives}.*"))
+        return life, [compare.rows(life.out, rank) for rank in ranks]
+
+    def whole(self, name: str, most: int) -> tuple[list[list[Row]], Life]:
+        """An uninterrupted life. FailedError if it fails before its last step."""
+        life, found = self.live(name, 0, most=most)
+        if any(life.codes) and not (found and len(compare.steps(found[0])) >= self.steps):
+            raise FailedError(f"{self.script.name} fails: exit code {max(life.codes, key=abs)}\n\n{life.last_words()}")
+        if not found or not compare.steps(found[0]):
+            raise FailedError(
+                f"{self.script.name} made no step: nothing is created with `Run`, or `run.step` is never called.\n\n"
+                + life.last_words()
+            )
+        return found, life
+
+    def rehearse(self, most: int = 0) -> Found:
+        """Run, kill, resume, and compare, with passes as they are, or cut short."""
+        whole, life = self.whole(f"whole-{most}", most)
+        self.patience = PATIENCE + 10 * life.seconds
+        first = whole[0]
+        plan = planned(first)
+        made = compare.steps(first)
+        long = len(plan.kills) < 2 and any(row["done"] is not None for row in made.values())
+        found = Found(len(made), plan, long)
+        _preload(self.scratch / f"whole-{most}" / MODULES)
+        noises = self.noise(whole, plan, most)
+        if not plan.kills:
+            raise FailedError(
+                f"{self.script.name} made {found.steps} step{'s' * (found.steps != 1)}, which is too few to resume it: "
+                "give it more."
+            )
+        for number, kill in enumerate([*plan.kills, 0]):
+            life, ranks = self.live(
+                f"killed-{most}", 2 + number, last=not kill, saves=[kill], kill=kill, most=most
+            )
+            if number:
+                for rows, after, noise in zip(whole, ranks, noises, strict=False):
+                    difference = compare.resumed(rows, after, noise)
+                    if difference.step or difference.lasting:
+                        found.worst = min(found.worst or (plan.kills[number - 1], difference), (plan.kills[number - 1], difference), key=_rank)
+            until = kill or found.steps
+            if not ranks or any(max(compare.steps(rows), default=0) < until for rows in ranks):
+                if not number:
+                    raise FailedError(f"{self.script.name} did not come to step {kill} again:\n\n{life.last_words()}")
+                found.failed = plan.kills[number - 1], life
+                self.written.put_back(self.scratch / "written")
+                break
+            if found.worst and found.worst[1].step:
+                self.written.put_back(self.scratch / "written")
+                break
+        return found
+
+    def noise(self, whole: list[list[Row]], plan: Plan, most: int) -> list[set[str]]:
+        """The variables that differ between two uninterrupted lives. FailedError if their training does."""
+        _, again = self.live(f"again-{most}", 1, saves=plan.kills, most=most)
+        pairs = [compare.uninterrupted(one, other) for one, other in zip(whole, again, strict=False)]
+        if len(again) == len(whole) and not any(step for step, _, _ in pairs):
+            return [names for _, _, names in pairs]
+        _, third = self.live(f"third-{most}", 0, most=most)
+        same = [compare.uninterrupted(one, other) for one, other in zip(whole, third, strict=False)]
+        if different := next(((step, what) for step, what, _ in same if step), None):
+            step, what = different
+            raise FailedError(
+                f"{self.script.name} cannot resume exactly: without any interruption, two runs of it differ from step "
+                f"{step} on ({_some(what)}). It draws from a generator that nothing seeds, such as "
+                "numpy.random.default_rng() without a seed, or it uses an operation that is not deterministic."
+            )
+        _, fourth = self.live(f"fourth-{most}", 0, saves=plan.kills, most=most)
+        saving = [compare.uninterrupted(one, other) for one, other in zip(whole, fourth, strict=False)]
+        if different := next(((step, what) for step, what, _ in saving if step), None):
+            raise FailedError(
+                f"{self.script.name} cannot resume exactly: it trains with other numbers from step {different[0]} on "
+                f"({_some(different[1])}) when a checkpoint is saved. Saves depend on the clock: let nothing that draws "
+                "random numbers or changes the model depend on them."
+            )
+        return [one[2] | other[2] | third[2] for one, other, third in zip(pairs, same, saving, strict=True)]
+
+
+def _rank(one: tuple[int, Difference]) -> tuple[bool, int]:
+    return not one[1].step, one[0]
+
+
+def planned(rows: list[Row]) -> Plan:
+    """Where to kill: at the start, in the middle, and at the end of a pass; each resumed life sees the end of one."""
+    found = compare.steps(rows)
+    every = sorted(found)
+    starts = [step for step in every if found[step]["done"] == 1]
+    ends = [step - 1 for step in starts if step - 1 in found]
+    settled = {step for step in every if found[step]["settled"]}
+    places = dict.fromkeys(every, "")
+    if len(starts) > 1:
+        places = dict.fromkeys(every, "in the middle of a pass") | dict.fromkeys(ends, "at the end of a pass")
+        places |= {step: "at the start of a pass" for step in starts if step not in ends}
+    middle = [step for step in every if step not in starts and step not in ends]
+    kills, after = list[int](), starts[1] - 1 if len(starts) > 1 else 0
+    for wanted in (starts, middle, ends) if len(starts) > 1 else ():
+        if step := _first(wanted, after, settled, every[-1]):
+            kills.append(step)
+            after = next((end for end in ends if end > step), step)
+    if not kills:
+        half = _first(every, max(0, len(every) // 2 - 1), settled, every[-1])
+        kills = [one for one in [half or _first(every, 0, settled, every[-1])] if one]
+    return Plan(kills, places)
+
+
+def _first(steps: Sequence[int], after: int, settled: set[int], last: int) -> int:
+    """The first of these steps in which a run can be saved; 0: none."""
+    return next((step for step in steps if after < step < last and step in settled), 0)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _preload(names: Path) -> None:
+    """Import the libraries that the script imports, so that later lives have them."""
+    for name in names.read_text(encoding="utf-8").split() if names.exists() else ():
+        if name not in sys.modules:
+            with contextlib.suppress(BaseException):
+                importlib.import_module(name)
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def report(script: Script, found: list[Found]) -> tuple[int, str]:
+    """The exit code, and what was found, in sentences."""
+    failed = next((one for one in found if one.failed), None)
+    trained = next((one for one in found if one.worst and one.worst[1].step), None)
+    if trained:
+        kill, difference = trained.worst
+        text = f"{script.name}, killed after step {_where(trained, kill)} and resumed: training differs from step {difference.step} on"
+        text += f" ({_some(difference.what)})."
+        return 1, _with_names(text, difference.causes)
+    if failed:
+        kill, life = failed.failed
+        return 1, f"{script.name}, killed after step {_where(failed, kill)}, cannot be resumed:\n\n{life.last_words()}"
+    lasting = {one.name: one for each in found if each.worst for one in each.worst[1].lasting}
+    if lasting:
+        text = f"{script.name} resumes with the same losses and weights; only variables differ."
+        return 1, _with_names(text, list(lasting.values()))
+    kills = [_where(one, kill) for one in found for kill in one.plan.kills]
+    return 0, f"exact: {script.name} was killed after step {', '.join(kills)}, and resumed with the same numbers."
+
+
+def _where(found: Found, kill: int) -> str:
+    place = found.plan.places.get(kill)
+    return f"{kill} ({place})" if place else str(kill)
+
+
+def _with_names(text: str, named: list[compare.Named]) -> str:
+    lines = [text, *(f"  {one}" for one in named[: compare.NAMED])]
+    if len(named) > compare.NAMED:
+        lines.append(f"  and {len(named) - compare.NAMED} more")
+    if found := compare.remedies(named[: compare.NAMED]):
+        lines.append("Keep " + ("it: " if len(named) == 1 else "what the script carries from step to step: ") + "; ".join(found) + ".")
+    return "\n".join(lines)
+
+
+def rehearse(script: Script, steps: int) -> int:
+    """Rehearse, print what was found, and return the exit code."""
+    scratch = Path(tempfile.mkdtemp(prefix="rehearsal-"))
+    rehearsal, code, text = Rehearsal(script, scratch, steps), 1, ""
+    try:
+        found = [rehearsal.rehearse()]
+        if found[0].long and not (found[0].failed or (found[0].worst and found[0].worst[1].step)):
+            with contextlib.suppress(FailedError):  # of a script that needs its whole passes
+                found.append(rehearsal.rehearse(most=SHORT))
+        code, text = report(script, found)
+    except FailedError as error:
+        text = str(error)
+    finally:
+        with contextlib.suppress(KeyboardInterrupt):
+            rehearsal.written.put_back(scratch / "written")
+            rehearsal.written.finish()
+        shutil.rmtree(scratch, ignore_errors=True)
+        _progress("")
+    print(text)
+    if names := rehearsal.written.names():
+        print(f"It also wrote {_some(names)}: put back as before the rehearsal, unless it says otherwise.", file=sys.stderr)
+    return code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m exactrun rehearse", description=__doc__.partition(":")[2])
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"steps of each run (default: {STEPS})")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- train.py ...", help="the script, as you start it")
+    given = parser.parse_args(arguments)
+    try:
+        script = Script.of(given.command[1:] if given.command[:1] == ["--"] else given.command)
+    except UsageError as error:
+        parser.error(str(error))
+    if given.steps < 4:
+        parser.error("--steps needs at least 4")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return rehearse(script, given.steps)
+    except KeyboardInterrupt:
+        print("The rehearsal was interrupted; nothing of it is left.", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)

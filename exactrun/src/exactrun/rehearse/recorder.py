@@ -1,0 +1,105 @@
+"""In the process of the script: records every step, saves at the steps that it is given, and ends the process.
+
+Of two `Run`s in a script, the first is recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from exactrun.rehearse import seen, files
+from exactrun.trial import Trial
+
+STEP, BATCH = "step", "batch"
+MODULES = "modules.txt"  # the libraries that the script had imported when it created its run
+_runs = 0
+
+
+def recorder(**settings: Any) -> Trial:
+    """The trial of the first run of this process, and of another one."""
+    global _runs
+    _runs += 1
+    return Recorder(**settings) if _runs == 1 else Other(settings["folder"], _runs)
+
+
+class Other(Trial):
+    """A further run of the script: it is not saved, and has its own folder."""
+
+    def __init__(self, folder: str, number: int) -> None:
+        self.own = Path(folder) / f"run-{number}"
+
+    def folder(self, path: Path) -> Path:
+        return self.own
+
+
+class Recorder(Trial):
+    """Records a run in `folder`/run; its steps are written to `out`, of each rank.
+
+    `steps`: after so many, the process ends. `saves`: the steps that are saved. `kill`: the one after whose save the
+    process is killed; 0: none. `most`: batches of a pass, after which it is cut short; 0: it is not.
+    """
+
+    def __init__(self, folder: str, out: str, steps: int, saves: list[int], kill: int = 0, most: int = 0) -> None:
+        self.own, self.out, self.steps, self.saves, self.kill, self.most = Path(folder), out, steps, saves, kill, most
+
+    def folder(self, path: Path) -> Path:
+        return self.own / "run"
+
+    def begin(self, run: Any) -> None:
+        self.file = open(f"{self.out}.{run.ranks.rank}", "ab")  # noqa: SIM115 (until the process ends)
+        if run.ranks.main:
+            libraries = {name for name, one in list(sys.modules.items()) if seen.library(one) and "." not in name}
+            (self.own / MODULES).write_text("\n".join(libraries), encoding="utf-8")
+        if run.completed:
+            files.stepped()
+
+    def batch(self, run: Any, done: int | None) -> bool:
+        if done is not None:
+            self.write(run, BATCH, done)
+        return done is None or not self.most or done < self.most
+
+    def step(self, run: Any, loss: Any) -> bool:
+        files.stepped()
+        settled = bool(run._stepped) or not run._optimizers
+        done = getattr(run._loops[-1].batches, "done", None) if run._loops else None
+        self.write(run, STEP, done, seen.plain(loss, True) if loss is not None else "None", settled)
+        if run.completed >= self.steps:
+            self.end(run)
+        return run.completed in self.saves
+
+    def saved(self, run: Any) -> None:
+        if self.kill and run.completed >= self.kill:
+            run._saver_wait()
+            run.ranks.barrier()
+            self.file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def end(self, run: Any) -> None:
+        run.ranks.barrier()
+        self.file.flush()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)
+
+    def write(self, run: Any, kind: str, done: int | None, loss: str = "", settled: bool = True) -> None:
+        frame = sys._getframe(1)
+        with torch.no_grad():
+            row = {
+                "kind": kind,
+                "step": run.completed,
+                "done": done,
+                "loss": loss,
+                "settled": settled,
+                "generators": seen.generators(),
+                "kept": seen.kept(run),
+                "variables": seen.variables(run, frame),
+            }
+        pickle.dump(row, self.file)
+        self.file.flush()

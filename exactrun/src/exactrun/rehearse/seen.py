@@ -1,0 +1,324 @@
+"""What a script's state is between two steps: every value by its name, so that two runs can be compared.
+
+`kept` is what the run saves; `variables` is everything else that can be reached from the running functions and from the
+user's own modules. A value is its `repr`, or a checksum of all bits; of a large tensor that is not kept, of a part.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
+from enum import Enum
+from functools import cache, partial
+from operator import length_hint
+from pathlib import Path, PurePath
+from site import getsitepackages, getusersitepackages
+from sysconfig import get_paths
+from types import BuiltinFunctionType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from exactrun.checkpoint import CheckpointError
+from exactrun.seeds import KINDS, generator_state
+from exactrun.state import capture, generators_now, modes, unwrapped
+
+PART = 1 << 16  # numbers of a large tensor that is not kept: the first ones, and as many of the rest
+LONG, MOST, DEEP = 1000, 20_000, 8  # items of a container, values of a script, and names in a path
+CONSTANT = (torch.dtype, torch.device, torch.layout, numpy.dtype, PurePath, Enum, date, timedelta, range, slice)
+CODE = (type, ModuleType, BuiltinFunctionType, FrameType)
+# Libraries that show or record what the script does, and have no part in it.
+SHOWN = {"tqdm", "logging", "wandb", "mlflow", "tensorboard", "rich", "matplotlib", "threading", "exactrun", "gpukit"}
+SHOWN |= {"asyncio", "subprocess", "socket", "concurrent", "multiprocessing", "_thread", "_io", "io"}
+PLAIN = (type(None), bool, int, float, complex, str, bytes, Tensor, numpy.ndarray, numpy.generic, *CONSTANT)
+INSTALLED = (*getsitepackages(), getusersitepackages(), str(Path(torch.__file__).parents[1]))
+LIBRARIES = (*INSTALLED, *(get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")))
+OURS = str(Path(__file__).parents[1])
+RUNNER = str(Path(__file__).with_name("process.py"))  # below it are the frames of the rehearsal itself
+BASE = {*vars(nn.Module()), "training"}
+READ = "read it with `run.enumerate`"
+
+
+class Value(NamedTuple):
+    """What a value is, and how it is kept."""
+
+    text: str
+    remedy: str = ""
+
+
+class Place(NamedTuple):
+    """A value to look at: its name, how it is kept, and whether that also keeps what is inside of it."""
+
+    name: str
+    value: Any
+    remedy: str
+    whole: bool
+    depth: int
+
+
+def kept(run: Any) -> dict[str, Value]:
+    """Everything that the run keeps, to the last bit."""
+    found: dict[str, Value] = {}
+    for name, one in run._objects.items():
+        try:
+            state = capture(one, name)
+        except CheckpointError as error:
+            state = str(error)
+        _Walk(found, exact=True).follow(name, [state, *([modes(one)] if isinstance(one, nn.Module) else [])])
+    return found
+
+
+def generators() -> dict[str, Value]:
+    """The states of the global generators."""
+    states = generators_now()
+    names = ("torch's generator", "Python's generator", "NumPy's generator")
+    found = {name: Value(_sum(repr(state).encode())) for name, state in zip(names, states["cpu"])}
+    cuda = {f"the generator of GPU {number}": Value(_tensor(one)) for number, one in enumerate(states["cuda"])}
+    return found | cuda
+
+
+def variables(run: Any, frame: FrameType | None) -> dict[str, Value]:
+    """What can be reached from the running functions and the user's modules, and is not kept."""
+    found: dict[str, Value] = {}
+    walk = _Walk(found, exact=False)
+    for one in run._objects.values():
+        walk.known(one)
+    while frame is not None and frame.f_code.co_filename != RUNNER:
+        code = frame.f_code
+        if own(code.co_filename) and code.co_name != "<module>":
+            for name, value in dict(frame.f_locals).items():
+                walk.add(name, value, f"`state = run.state({name}={name})` before the loop, and use `state.{name}`")
+        frame = frame.f_back
+    for module in list(sys.modules.values()):
+        space = getattr(module, "__dict__", {})
+        if own(space.get("__file__")):
+            main = module.__name__ == "__main__"
+            for name, value in list(space.items()):
+                if not name.startswith("__"):
+                    where = "globals()" if main else f"vars({module.__name__})"
+                    shown = name if main else f"{module.__name__}.{name}"
+                    walk.add(shown, value, f'`run.variables({where}, "{name}")`')
+    walk.all()
+    return found
+
+
+@cache
+def own(file: str | None) -> bool:
+    """Whether a file is the user's, and not of a library."""
+    return bool(file) and not file.startswith((OURS, "<", *LIBRARIES))
+
+
+def library(module: Any) -> bool:
+    """Whether a module is of an installed library, outside of Python's own."""
+    file = getattr(module, "__dict__", {}).get("__file__")
+    return isinstance(file, str) and file.startswith(INSTALLED)
+
+
+class _Walk:
+    """Looks at values, those with the shortest names first, each object once."""
+
+    def __init__(self, found: dict[str, Value], exact: bool) -> None:
+        self.found, self.exact = found, exact
+        self.left, self.seen = deque[Place](), dict[int, Any]()  # with the objects, so that an id stays theirs
+
+    def known(self, one: Any) -> None:
+        """Leave out what is kept: the object itself, or of a module its parameters and what its state_dict has."""
+        if isinstance(one, nn.Module):
+            inner = unwrapped(one)
+            for tensor in (*inner.parameters(), *inner.state_dict(keep_vars=True).values()):
+                self.seen[id(tensor)] = tensor
+        else:
+            self.seen[id(one)] = one
+            inner = getattr(one, "optimizer", None)  # accelerate's
+            self.seen[id(inner)] = inner
+
+    def add(self, name: str, value: Any, remedy: str, whole: bool = False, depth: int = 0) -> None:
+        if depth <= DEEP and not isinstance(value, CODE):
+            self.left.append(Place(name, value, remedy, whole, depth))
+
+    def put(self, name: str, value: Value) -> None:
+        self.found.setdefault(name, value)  # the innermost function's
+
+    def follow(self, name: str, value: Any) -> None:
+        self.add(name, value, "")
+        self.all()
+
+    def all(self) -> None:
+        while self.left and (self.exact or len(self.found) < MOST):
+            self.look(self.left.popleft())
+
+    def look(self, place: Place) -> None:
+        value = place.value
+        if (text := plain(value, self.exact)) is not None:
+            if isinstance(value, (Tensor, numpy.ndarray)):
+                if id(value) in self.seen:
+                    return
+                self.seen[id(value)] = value
+            self.put(place.name, Value(text, place.remedy))
+            return
+        if id(value) in self.seen:
+            return
+        self.seen[id(value)] = value
+        if type(value).__module__.partition(".")[0] in SHOWN or type(value).__module__.startswith("torch.utils.tens"):
+            return
+        if isinstance(value, KINDS):
+            self.put(place.name, Value(_sum(repr(generator_state(value)).encode()), _keep(place)))
+        elif isinstance(value, (list, tuple, deque, set, frozenset, dict, Mapping)):
+            self.container(place, value)
+        else:
+            self.object(place, value)
+
+    def container(self, place: Place, value: Any) -> None:
+        remedy, whole = place.remedy, place.whole
+        if not whole and not isinstance(value, (tuple, frozenset)) and not _has_objects(value):
+            remedy, whole = _keep(place), True
+        if isinstance(value, (set, frozenset)):
+            self.put(place.name, Value(_sum(repr(sorted(map(repr, value))).encode()), remedy))
+            return
+        pairs = list(value.items() if isinstance(value, Mapping) else enumerate(value))
+        self.put(f"len({place.name})", Value(repr(len(pairs)), remedy))
+        if len(pairs) > LONG and not self.exact:
+            texts = [plain(one, False) for _, one in (*pairs[:LONG], *pairs[-LONG:])]
+            self.put(place.name, Value(_sum(repr(texts).encode()), remedy))
+            return
+        for number, (key, one) in enumerate(pairs):
+            shown = repr(key) if isinstance(key, (str, int, float, tuple)) and len(repr(key)) < 80 else number
+            self.add(f"{place.name}[{shown}]", one, remedy, whole, place.depth + 1)
+
+    def object(self, place: Place, value: Any) -> None:
+        name, depth, kind = place.name, place.depth + 1, type(value)
+        if isinstance(value, nn.Module):
+            self.module(place, unwrapped(value))
+        elif isinstance(value, FunctionType):
+            if own(value.__code__.co_filename):
+                cells = zip(value.__code__.co_freevars, value.__closure__ or ())
+                for free, cell in cells:
+                    if (inside := getattr(cell, "cell_contents", None)) is not None:
+                        self.add(free, inside, f"`state = run.state({free}={free})`, and use `state.{free}`", False, depth)
+        elif isinstance(value, MethodType):
+            self.add(name, value.__self__, place.remedy, place.whole, depth)
+        elif isinstance(value, partial):
+            self.add(f"{name}.args", [value.func, value.args, value.keywords], place.remedy, place.whole, depth)
+        elif isinstance(value, _BaseDataLoaderIter):
+            self.put(name, Value(f"after {value._num_yielded} batches", READ))
+        elif isinstance(value, GeneratorType):
+            self.generator(place, value)
+        elif hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+            try:
+                state = value.state_dict()
+            except Exception:  # of a class of the user
+                return
+            for key, one in state.items() if isinstance(state, Mapping) else [("state_dict()", state)]:
+                shown = f"{name}.{key}" if str(key).isidentifier() else f"{name}[{key!r}]"
+                self.add(shown, one, place.remedy if place.whole else _keep(place), True, depth)
+            if isinstance(value, DataLoader):
+                self.loader(place, value)
+        elif isinstance(value, DataLoader):
+            self.loader(place, value)
+        elif isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
+            self.put(name, Value(f"{length_hint(value, -1)} items before its end", READ))
+        else:
+            self.attributes(place, value)
+
+    def module(self, place: Place, module: nn.Module) -> None:
+        """Its parameters and buffers, except those that are kept; and its attributes, if its class is not torch's."""
+        remedy = place.remedy if place.whole else _keep(place)
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        saved = module.state_dict(keep_vars=True)
+        for name, one in tensors.items():
+            self.add(f"{place.name}.{name}", one, remedy if name in saved else _register(name), True, place.depth + 1)
+        for path, each in module.named_modules(prefix=place.name):
+            self.seen[id(each)] = each
+            if isinstance(each, (torch.jit.ScriptModule,)):
+                continue
+            for name, one in vars(each).items():
+                if name not in BASE and not callable(one):
+                    self.add(f"{path}.{name}", one, _register(f"{path}.{name}"), True, place.depth + 1)
+
+    def loader(self, place: Place, loader: DataLoader) -> None:
+        held = vars(loader)
+        for name in ("sampler", "batch_sampler", "generator", "dataset", "collate_fn"):
+            if held.get(name) is not None:
+                self.add(f"{place.name}.{name}", held[name], "", False, place.depth + 1)
+
+    def generator(self, place: Place, value: GeneratorType) -> None:
+        frame = value.gi_frame
+        if frame is not None and own(value.gi_code.co_filename):
+            self.put(place.name, Value(f"at line {frame.f_lineno}", READ))
+            for name, one in dict(frame.f_locals).items():
+                self.add(f"{place.name}: {name}", one, READ, True, place.depth + 1)
+
+    def attributes(self, place: Place, value: Any) -> None:
+        held = dict(getattr(value, "__dict__", {}))
+        for kind in type(value).__mro__:
+            slots = vars(kind).get("__slots__", ())
+            held |= {name: getattr(value, name) for name in ((slots,) if isinstance(slots, str) else slots) if hasattr(value, name)}
+        library = type(value).__module__.partition(".")[0] in sys.stdlib_module_names
+        if library and type(value).__module__ not in ("types", "argparse", "random") and type(value).__module__ != "__main__":
+            return
+        remedy, whole = place.remedy, place.whole
+        if not whole and held and not any(map(_has_objects, held.values())):
+            remedy, whole = _keep(place), True
+        for name, one in held.items():
+            if not name.startswith("__"):
+                own_remedy = remedy if whole else f'`run.variables(vars({place.name}), "{name}")`'
+                self.add(f"{place.name}.{name}", one, own_remedy, whole, place.depth + 1)
+
+
+def plain(value: Any, exact: bool) -> str | None:
+    """A value as a text; None if it has parts to look at."""
+    if value is None or isinstance(value, (bool, int, float, complex, numpy.generic)):
+        return repr(value)
+    if isinstance(value, (str, bytes)):
+        return repr(value) if len(value) < 100 else f"{value[:40]!r}... {_sum(repr(value).encode())}"
+    if isinstance(value, Tensor):
+        return _tensor(value, exact)
+    if isinstance(value, numpy.ndarray):
+        if value.dtype.hasobject or value.dtype.kind not in "biufc":
+            return f"array {value.shape} {value.dtype}"
+        flat = value.reshape(-1)
+        if not exact and flat.size > 2 * PART:
+            flat = numpy.concatenate([flat[:PART], flat[:: flat.size // PART]])
+        return f"array{list(value.shape)} {value.dtype} {_sum(numpy.ascontiguousarray(flat).tobytes())}"
+    return repr(value) if isinstance(value, CONSTANT) else None
+
+
+def _tensor(value: Tensor, exact: bool = True) -> str:
+    kind = f"tensor{list(value.shape)} {value.dtype}"
+    if value.layout is not torch.strided or value.is_quantized or value.is_nested or value.is_meta:
+        value = value.to_dense() if value.layout is not torch.strided and not value.is_nested else None
+    if value is None:
+        return kind
+    if value.numel() == 1 and value.dtype.is_floating_point:
+        return f"{kind} {value.detach().double().item()!r}"
+    flat = value.detach().resolve_conj().resolve_neg().reshape(-1)
+    if not exact and flat.numel() > 2 * PART:
+        flat = torch.cat([flat[:PART], flat[:: flat.numel() // PART]])
+    return f"{kind} {_sum(memoryview(flat.cpu().contiguous().view(torch.uint8).numpy()))}"
+
+
+def _sum(data: Any) -> str:
+    return f"#{zlib.crc32(data):08x}"
+
+
+def _has_objects(value: Any) -> bool:
+    """Whether a container has more than plain values in it."""
+    if isinstance(value, (list, tuple, deque, set, frozenset, Mapping)):
+        return any(map(_has_objects, list(value.values() if isinstance(value, Mapping) else value)[:LONG]))
+    return not isinstance(value, PLAIN)
+
+
+def _keep(place: Place) -> str:
+    name = place.name.rpartition(".")[2]
+    return f"`run.keep({name if name.isidentifier() else 'state'}={place.name})`"
+
+
+def _register(name: str) -> str:
+    return f"`register_buffer`, so that the module's state_dict has `{name.rpartition('.')[2]}`"
