@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from exactrun.rehearse import compare
-from exactrun.rehearse.compare import Difference, Row
+from exactrun.rehearse.compare import Difference, Named, Row
 from exactrun.rehearse.files import Written
 from exactrun.rehearse.process import Life, Script, UsageError, live
 from exactrun.rehearse.recorder import MODULES
 
 STEPS, SHORT = 14, 3  # steps of a life; batches of a pass that is cut short
 PATIENCE = 60.0  # seconds for a life, besides ten times what the first one took
+SEED = 7  # of a script that seeds nothing
 FOREVER = 7 * 24 * 3600.0
 
 
@@ -48,8 +49,21 @@ class Found:
     steps: int
     plan: Plan
     long: bool  # whether passes are too long to see several
-    worst: tuple[int, Difference] | None = None  # the kill, and what differs afterwards
+    kill: int = 0  # after this one, training differs
+    step: int = 0  # from this step on
+    what: list[str] = field(default_factory=list)
+    causes: list[Named] = field(default_factory=list)  # variables that may be why
+    lasting: dict[str, Named] = field(default_factory=dict)  # variables that differ after a step
     failed: tuple[int, Life] | None = None  # the kill, and the life that failed afterwards
+
+    def add(self, kill: int, one: Difference) -> None:
+        """What a rank differs in after a kill."""
+        self.lasting |= {each.name: each for each in one.lasting if each.name not in self.lasting}
+        if one.step and (not self.step or one.step < self.step):
+            self.kill, self.step, self.what, self.causes = kill, one.step, one.what, one.causes
+
+    def without(self, drawn: set[str]) -> None:
+        self.lasting = {name: one for name, one in self.lasting.items() if name not in drawn}
 
 
 @dataclass
@@ -78,7 +92,7 @@ class Rehearsal:
 
     def whole(self, name: str, most: int) -> tuple[list[list[Row]], Life]:
         """An uninterrupted life. FailedError if it fails before its last step."""
-        life, found = self.live(name, 0, most=most)
+        life, found = self.live(name, SEED, most=most)
         if any(life.codes) and not (found and len(compare.steps(found[0])) >= self.steps):
             raise FailedError(f"{self.script.name} fails: exit code {max(life.codes, key=abs)}\n\n{life.last_words()}")
         if not found or not compare.steps(found[0]):
@@ -105,54 +119,47 @@ class Rehearsal:
                 "give it more."
             )
         for number, kill in enumerate([*plan.kills, 0]):
-            life, ranks = self.live(
-                f"killed-{most}", 2 + number, last=not kill, saves=[kill], kill=kill, most=most
-            )
-            if number:
-                for rows, after, noise in zip(whole, ranks, noises, strict=False):
-                    difference = compare.resumed(rows, after, noise)
-                    if difference.step or difference.lasting:
-                        found.worst = min(found.worst or (plan.kills[number - 1], difference), (plan.kills[number - 1], difference), key=_rank)
+            seed = SEED + number  # a resumed script that seeds nothing begins with other numbers
+            life, ranks = self.live(f"killed-{most}", seed, last=not kill, saves=[kill], kill=kill, most=most)
+            before = plan.kills[number - 1] if number else 0
+            for rows, after, noise in zip(whole, ranks, noises, strict=False) if number else ():
+                found.add(before, compare.resumed(rows, after, noise))
             until = kill or found.steps
             if not ranks or any(max(compare.steps(rows), default=0) < until for rows in ranks):
                 if not number:
                     raise FailedError(f"{self.script.name} did not come to step {kill} again:\n\n{life.last_words()}")
-                found.failed = plan.kills[number - 1], life
+                found.failed = before, life
+            if found.failed or found.step:
                 self.written.put_back(self.scratch / "written")
-                break
-            if found.worst and found.worst[1].step:
-                self.written.put_back(self.scratch / "written")
-                break
+                return found
+        if found.lasting:  # what a script draws that seeds nothing is another number in each of its lives
+            _, ranks = self.live(f"unseeded-{most}", SEED - 1, most=most)
+            drawn = [compare.uninterrupted(one, other)[2] for one, other in zip(whole, ranks, strict=False)]
+            found.without(set().union(*drawn))
         return found
 
     def noise(self, whole: list[list[Row]], plan: Plan, most: int) -> list[set[str]]:
         """The variables that differ between two uninterrupted lives. FailedError if their training does."""
-        _, again = self.live(f"again-{most}", 1, saves=plan.kills, most=most)
-        pairs = [compare.uninterrupted(one, other) for one, other in zip(whole, again, strict=False)]
-        if len(again) == len(whole) and not any(step for step, _, _ in pairs):
-            return [names for _, _, names in pairs]
-        _, third = self.live(f"third-{most}", 0, most=most)
-        same = [compare.uninterrupted(one, other) for one, other in zip(whole, third, strict=False)]
-        if different := next(((step, what) for step, what, _ in same if step), None):
-            step, what = different
+        differs = self.again("again", whole, most, saves=plan.kills)
+        if not any(step for step, _, _ in differs):
+            return [names for _, _, names in differs]
+        if step := next(((step, what) for step, what, _ in self.again("third", whole, most) if step), None):
             raise FailedError(
                 f"{self.script.name} cannot resume exactly: without any interruption, two runs of it differ from step "
-                f"{step} on ({_some(what)}). It draws from a generator that nothing seeds, such as "
+                f"{step[0]} on ({_some(step[1])}). It draws from a generator that nothing seeds, such as "
                 "numpy.random.default_rng() without a seed, or it uses an operation that is not deterministic."
             )
-        _, fourth = self.live(f"fourth-{most}", 0, saves=plan.kills, most=most)
-        saving = [compare.uninterrupted(one, other) for one, other in zip(whole, fourth, strict=False)]
-        if different := next(((step, what) for step, what, _ in saving if step), None):
-            raise FailedError(
-                f"{self.script.name} cannot resume exactly: it trains with other numbers from step {different[0]} on "
-                f"({_some(different[1])}) when a checkpoint is saved. Saves depend on the clock: let nothing that draws "
-                "random numbers or changes the model depend on them."
-            )
-        return [one[2] | other[2] | third[2] for one, other, third in zip(pairs, same, saving, strict=True)]
+        step, what = next((step, what) for step, what, _ in differs if step)
+        raise FailedError(
+            f"{self.script.name} cannot resume exactly: it trains with other numbers from step {step} on "
+            f"({_some(what)}) when a checkpoint is saved. Saves depend on the clock: let nothing that draws random "
+            "numbers or changes the model depend on them."
+        )
 
-
-def _rank(one: tuple[int, Difference]) -> tuple[bool, int]:
-    return not one[1].step, one[0]
+    def again(self, name: str, whole: list[list[Row]], most: int, **settings: Any) -> list[tuple[int, list[str], set[str]]]:
+        """For each rank, how another uninterrupted life differs."""
+        _, ranks = self.live(f"{name}-{most}", SEED, most=most, **settings)
+        return [compare.uninterrupted(one, other) for one, other in zip(whole, ranks or [[]], strict=False)]
 
 
 def planned(rows: list[Row]) -> Plan:
@@ -203,17 +210,14 @@ def _progress(text: str) -> None:
 def report(script: Script, found: list[Found]) -> tuple[int, str]:
     """The exit code, and what was found, in sentences."""
     failed = next((one for one in found if one.failed), None)
-    trained = next((one for one in found if one.worst and one.worst[1].step), None)
-    if trained:
-        kill, difference = trained.worst
-        text = f"{script.name}, killed after step {_where(trained, kill)} and resumed: training differs from step {difference.step} on"
-        text += f" ({_some(difference.what)})."
-        return 1, _with_names(text, difference.causes)
+    if trained := next((one for one in found if one.step), None):
+        where = f"{script.name}, killed after step {_where(trained, trained.kill)} and resumed"
+        text = f"{where}: training differs from step {trained.step} on ({_some(trained.what)})."
+        return 1, _with_names(text, trained.causes)
     if failed:
         kill, life = failed.failed
         return 1, f"{script.name}, killed after step {_where(failed, kill)}, cannot be resumed:\n\n{life.last_words()}"
-    lasting = {one.name: one for each in found if each.worst for one in each.worst[1].lasting}
-    if lasting:
+    if lasting := {name: one for each in reversed(found) for name, one in each.lasting.items()}:
         text = f"{script.name} resumes with the same losses and weights; only variables differ."
         return 1, _with_names(text, list(lasting.values()))
     kills = [_where(one, kill) for one in found for kill in one.plan.kills]
@@ -240,7 +244,7 @@ def rehearse(script: Script, steps: int) -> int:
     rehearsal, code, text = Rehearsal(script, scratch, steps), 1, ""
     try:
         found = [rehearsal.rehearse()]
-        if found[0].long and not (found[0].failed or (found[0].worst and found[0].worst[1].step)):
+        if found[0].long and not (found[0].failed or found[0].step):
             with contextlib.suppress(FailedError):  # of a script that needs its whole passes
                 found.append(rehearsal.rehearse(most=SHORT))
         code, text = report(script, found)

@@ -23,8 +23,9 @@ from typing import Any, NoReturn
 
 import numpy
 import torch
+import torch._dynamo  # which optimizers import
 
-from exactrun import trial
+from exactrun import environment, trial
 from exactrun.rehearse import files
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -179,6 +180,7 @@ def _become(script: Script, env: dict[str, str], scratch: Path, log: Path, seed:
         random.seed(seed)
         numpy.random.seed(seed)
         torch.manual_seed(seed)
+        environment.start = lambda settings, folder: {"settings": settings}  # versions and git take a second
         files.watch(scratch / "written", scratch)
         code = _run(script)
     finally:

@@ -18,7 +18,7 @@ from exactrun.rehearse import seen, files
 from exactrun.trial import Trial
 
 STEP, BATCH = "step", "batch"
-MODULES = "modules.txt"  # the libraries that the script had imported when it created its run
+MODULES = "modules.txt"  # the libraries that the script had imported in its first step
 _runs = 0
 
 
@@ -54,9 +54,6 @@ class Recorder(Trial):
 
     def begin(self, run: Any) -> None:
         self.file = open(f"{self.out}.{run.ranks.rank}", "ab")  # noqa: SIM115 (until the process ends)
-        if run.ranks.main:
-            libraries = {name for name, one in list(sys.modules.items()) if seen.library(one) and "." not in name}
-            (self.own / MODULES).write_text("\n".join(libraries), encoding="utf-8")
         if run.completed:
             files.stepped()
 
@@ -70,6 +67,9 @@ class Recorder(Trial):
         settled = bool(run._stepped) or not run._optimizers
         done = getattr(run._loops[-1].batches, "done", None) if run._loops else None
         self.write(run, STEP, done, seen.plain(loss, True) if loss is not None else "None", settled)
+        if run.ranks.main and run.completed == 1:
+            libraries = [name for name, one in list(sys.modules.items()) if seen.library(one)]
+            (self.own / MODULES).write_text("\n".join(libraries), encoding="utf-8")
         if run.completed >= self.steps:
             self.end(run)
         return run.completed in self.saves

@@ -79,7 +79,7 @@ def generators() -> dict[str, Value]:
     """The states of the global generators."""
     states = generators_now()
     names = ("torch's generator", "Python's generator", "NumPy's generator")
-    found = {name: Value(_sum(repr(state).encode())) for name, state in zip(names, states["cpu"])}
+    found = {name: Value(_state(state)) for name, state in zip(names, states["cpu"])}
     cuda = {f"the generator of GPU {number}": Value(_tensor(one)) for number, one in enumerate(states["cuda"])}
     return found | cuda
 
@@ -169,7 +169,7 @@ class _Walk:
         if type(value).__module__.partition(".")[0] in SHOWN or type(value).__module__.startswith("torch.utils.tens"):
             return
         if isinstance(value, KINDS):
-            self.put(place.name, Value(_sum(repr(generator_state(value)).encode()), _keep(place)))
+            self.put(place.name, Value(_state(generator_state(value)), _keep(place)))
         elif isinstance(value, (list, tuple, deque, set, frozenset, dict, Mapping)):
             self.container(place, value)
         else:
@@ -302,6 +302,18 @@ def _tensor(value: Tensor, exact: bool = True) -> str:
     if not exact and flat.numel() > 2 * PART:
         flat = torch.cat([flat[:PART], flat[:: flat.numel() // PART]])
     return f"{kind} {_sum(memoryview(flat.cpu().contiguous().view(torch.uint8).numpy()))}"
+
+
+def _state(state: Any) -> str:
+    """A checksum of a generator's state."""
+    parts, left = [], [state]
+    while left:
+        one = left.pop()
+        if isinstance(one, (tuple, dict)) and not (one and isinstance(one, tuple) and type(one[-1]) is int):
+            left.extend(one.values() if isinstance(one, dict) else one)
+        else:
+            parts.append(one.tobytes() if isinstance(one, numpy.ndarray) else one)
+    return _sum(repr(parts).encode())
 
 
 def _sum(data: Any) -> str:
