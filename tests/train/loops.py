@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
 
 from exactrun.run import Run
@@ -68,7 +68,7 @@ def classify(folder: Path, report: Report, workers: int = 0, **how: Any) -> None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)
     loader = DataLoader(Points(), 8, shuffle=True, num_workers=workers, **how)
-    test = DataLoader(Points(12), 6)
+    test = DataLoader(TensorDataset(Points(12).points, torch.arange(12) % 3), 6)
     state = {"best": 0.0}
     run = Run(folder, save_steps=1)
     run.keep(model=model, optimizer=optimizer, scheduler=scheduler)

@@ -137,7 +137,7 @@ OMISSIONS = {
         before="noise = drift()",
         first="x = x + next(noise)",
     ),
-    "the optimizer": Omission(("optimizer.state",), kept=""),
+    "the optimizer": Omission(("len(optimizer.state)",), kept=""),
     "a tensor of weights of the loss": Omission(
         ("weights",),
         before="weights = torch.ones(3)",

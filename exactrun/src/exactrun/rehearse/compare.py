@@ -12,7 +12,7 @@ from exactrun.rehearse.recorder import STEP
 from exactrun.rehearse.seen import Value
 
 Row = dict[str, Any]
-NAMED = 6  # variables that are named
+NAMED = 5  # variables that are named
 
 
 def rows(out: str, rank: int) -> list[Row]:
@@ -78,7 +78,7 @@ def uninterrupted(one: list[Row], other: list[Row]) -> tuple[int, list[str], set
     for step in sorted(first.keys() | second.keys()):
         if step not in first or step not in second:
             return step, ["the number of steps"], noise
-        if what := differing(numbers(first[step]), numbers(second[step]), missing=True):
+        if what := differing(numbers(first[step]), numbers(second[step])):
             return step, what, noise
     return 0, [], noise
 
@@ -88,7 +88,7 @@ def resumed(whole: list[Row], after: list[Row], noise: set[str]) -> Difference:
     found, known = Difference(), steps(whole)
     noisy = _noisy(known, noise)
     for step, row in steps(after).items():
-        if what := differing(numbers(known[step]), numbers(row), missing=True) if step in known else ["the number of steps"]:
+        if what := differing(numbers(known[step]), numbers(row)) if step in known else ["the number of steps"]:
             found.step, found.what = step, what
             break
     begun = _begun(whole, after)
@@ -130,6 +130,9 @@ def _noisy(known: dict[int, Row], noise: set[str]) -> Any:
     return lambda name: name in noise or name.rpartition(".")[0] in clocks
 
 
-def remedies(named: Iterable[Named]) -> list[str]:
-    """How these are kept, each once."""
-    return list(dict.fromkeys(one.remedy for one in named if one.remedy))
+def by_remedy(named: Iterable[Named]) -> list[Named]:
+    """The first of those that are kept in the same way."""
+    found: dict[str, Named] = {}
+    for one in named:
+        found.setdefault(one.remedy or one.name, one)
+    return list(found.values())

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ class Plan:
 
     kills: list[int]
     places: dict[int, str]
+    whole: bool  # whether all kinds of places are among them
+    every: int = 1  # steps between two that can be saved: gradients are accumulated
 
 
 @dataclass
@@ -48,18 +51,17 @@ class Found:
 
     steps: int
     plan: Plan
-    long: bool  # whether passes are too long to see several
-    kill: int = 0  # after this one, training differs
-    step: int = 0  # from this step on
+    kill: int = 0  # the last one, or the one after which training differs
+    step: int = 0  # from this step on; 0: it does not
     what: list[str] = field(default_factory=list)
     causes: list[Named] = field(default_factory=list)  # variables that may be why
     lasting: dict[str, Named] = field(default_factory=dict)  # variables that differ after a step
-    failed: tuple[int, Life] | None = None  # the kill, and the life that failed afterwards
+    failed: Life | None = None  # after that kill
 
     def add(self, kill: int, one: Difference) -> None:
         """What a rank differs in after a kill."""
         self.lasting |= {each.name: each for each in one.lasting if each.name not in self.lasting}
-        if one.step and (not self.step or one.step < self.step):
+        if one.step and (not self.step or one.step < self.step) or not self.step and one.causes:
             self.kill, self.step, self.what, self.causes = kill, one.step, one.what, one.causes
 
     def without(self, drawn: set[str]) -> None:
@@ -107,10 +109,9 @@ class Rehearsal:
         whole, life = self.whole(f"whole-{most}", most)
         self.patience = PATIENCE + 10 * life.seconds
         first = whole[0]
-        plan = planned(first)
+        plan = planned(first, bool(most))
         made = compare.steps(first)
-        long = len(plan.kills) < 2 and any(row["done"] is not None for row in made.values())
-        found = Found(len(made), plan, long)
+        found = Found(len(made), plan)
         _preload(self.scratch / f"whole-{most}" / MODULES)
         noises = self.noise(whole, plan, most)
         if not plan.kills:
@@ -128,7 +129,7 @@ class Rehearsal:
             if not ranks or any(max(compare.steps(rows), default=0) < until for rows in ranks):
                 if not number:
                     raise FailedError(f"{self.script.name} did not come to step {kill} again:\n\n{life.last_words()}")
-                found.failed = before, life
+                found.failed, found.kill = life, before
             if found.failed or found.step:
                 self.written.put_back(self.scratch / "written")
                 return found
@@ -162,32 +163,37 @@ class Rehearsal:
         return [compare.uninterrupted(one, other) for one, other in zip(whole, ranks or [[]], strict=False)]
 
 
-def planned(rows: list[Row]) -> Plan:
-    """Where to kill: at the start, in the middle, and at the end of a pass; each resumed life sees the end of one."""
+def planned(rows: list[Row], cut: bool) -> Plan:
+    """Where to kill: at the start, in the middle, and at the end of a pass, where each resumed life sees the end of
+    one. If passes are too long for that, once; if there are none, twice. `cut`: they are cut short."""
     found = compare.steps(rows)
-    every = sorted(found)
-    starts = [step for step in every if found[step]["done"] == 1]
-    ends = [step - 1 for step in starts if step - 1 in found]
-    settled = {step for step in every if found[step]["settled"]}
-    places = dict.fromkeys(every, "")
-    if len(starts) > 1:
-        places = dict.fromkeys(every, "in the middle of a pass") | dict.fromkeys(ends, "at the end of a pass")
-        places |= {step: "at the start of a pass" for step in starts if step not in ends}
-    middle = [step for step in every if step not in starts and step not in ends]
-    kills, after = list[int](), starts[1] - 1 if len(starts) > 1 else 0
-    for wanted in (starts, middle, ends) if len(starts) > 1 else ():
-        if step := _first(wanted, after, settled, every[-1]):
-            kills.append(step)
-            after = next((end for end in ends if end > step), step)
-    if not kills:
-        half = _first(every, max(0, len(every) // 2 - 1), settled, every[-1])
-        kills = [one for one in [half or _first(every, 0, settled, every[-1])] if one]
-    return Plan(kills, places)
-
-
-def _first(steps: Sequence[int], after: int, settled: set[int], last: int) -> int:
-    """The first of these steps in which a run can be saved; 0: none."""
-    return next((step for step in steps if after < step < last and step in settled), 0)
+    every, passes = sorted(found), list[list[int]]()
+    for step in every:
+        if not passes or found[step]["done"] == 1:
+            passes.append([])
+        passes[-1].append(step)
+    free = [[step for step in one if found[step]["settled"] and step < every[-1]] for one in passes]
+    starts = [one[0] for one in free[1:] if len(one) > 1]
+    middles = [step for one in free for step in one[1:-1]]
+    ends = [one[-1] for one in free[:-1] if one]
+    kills = list[int]()
+    for order in permutations((starts, middles, ends)):
+        chosen, after = list[int](), 0
+        for wanted in order:
+            if step := next((one for one in wanted if one > after), 0):
+                chosen.append(step)
+                after = next(one[-1] for one in passes if one[-1] >= step)
+        kills = chosen if len(chosen) > len(kills) else kills
+    places = dict.fromkeys(middles, "in the middle of a pass") | dict.fromkeys(starts, "at the start of a pass")
+    places |= dict.fromkeys(ends, "at the end of a pass")
+    if len(kills) == 3:
+        return Plan(kills, places, whole=True)
+    passing = any(row["done"] is not None for row in found.values())
+    some = [step for one in free for step in one]
+    if not cut:
+        parts = (0.5,) if passing else (0.34, 0.67)
+        kills = sorted({some[int(len(some) * part)] for part in parts}) if some else []
+    return Plan(kills, places if passing else {}, whole=not passing, every=-(-len(every) // max(1, len(some) + 1)))
 
 
 def _some(names: list[str]) -> str:
@@ -215,13 +221,13 @@ def report(script: Script, found: list[Found]) -> tuple[int, str]:
         text = f"{where}: training differs from step {trained.step} on ({_some(trained.what)})."
         return 1, _with_names(text, trained.causes)
     if failed:
-        kill, life = failed.failed
-        return 1, f"{script.name}, killed after step {_where(failed, kill)}, cannot be resumed:\n\n{life.last_words()}"
+        where = f"{script.name}, killed after step {_where(failed, failed.kill)}, cannot be resumed"
+        return 1, _with_names(f"{where}:\n\n{failed.failed.last_words()}\n", failed.causes)
     if lasting := {name: one for each in reversed(found) for name, one in each.lasting.items()}:
         text = f"{script.name} resumes with the same losses and weights; only variables differ."
         return 1, _with_names(text, list(lasting.values()))
     kills = [_where(one, kill) for one in found for kill in one.plan.kills]
-    return 0, f"exact: {script.name} was killed after step {', '.join(kills)}, and resumed with the same numbers."
+    return 0, f"exact: {script.name}, killed after step {', '.join(kills)}, resumes with the same numbers."
 
 
 def _where(found: Found, kill: int) -> str:
@@ -229,12 +235,12 @@ def _where(found: Found, kill: int) -> str:
     return f"{kill} ({place})" if place else str(kill)
 
 
-def _with_names(text: str, named: list[compare.Named]) -> str:
-    lines = [text, *(f"  {one}" for one in named[: compare.NAMED])]
-    if len(named) > compare.NAMED:
-        lines.append(f"  and {len(named) - compare.NAMED} more")
-    if found := compare.remedies(named[: compare.NAMED]):
-        lines.append("Keep " + ("it: " if len(named) == 1 else "what the script carries from step to step: ") + "; ".join(found) + ".")
+def _with_names(text: str, named: list[Named]) -> str:
+    firsts = compare.by_remedy(named)
+    shown = firsts[: compare.NAMED]
+    lines = [text, *(f"  {one}. Keep it: {one.remedy}." for one in shown)]
+    if len(firsts) > len(shown):
+        lines.append(f"  and {len(firsts) - len(shown)} more")
     return "\n".join(lines)
 
 
@@ -244,9 +250,10 @@ def rehearse(script: Script, steps: int) -> int:
     rehearsal, code, text = Rehearsal(script, scratch, steps), 1, ""
     try:
         found = [rehearsal.rehearse()]
-        if found[0].long and not (found[0].failed or found[0].step):
+        if not (found[0].plan.whole or found[0].failed or found[0].step):
+            rehearsal.steps *= found[0].plan.every
             with contextlib.suppress(FailedError):  # of a script that needs its whole passes
-                found.append(rehearsal.rehearse(most=SHORT))
+                found.append(rehearsal.rehearse(most=SHORT * found[0].plan.every))
         code, text = report(script, found)
     except FailedError as error:
         text = str(error)

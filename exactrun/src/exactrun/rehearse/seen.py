@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from enum import Enum
 from functools import cache, partial
+from gc import get_referents
 from operator import length_hint
 from pathlib import Path, PurePath
 from site import getsitepackages, getusersitepackages
@@ -67,11 +68,16 @@ def kept(run: Any) -> dict[str, Value]:
     """Everything that the run keeps, to the last bit."""
     found: dict[str, Value] = {}
     for name, one in run._objects.items():
+        walk = _Walk(found, exact=True)
         try:
             state = capture(one, name)
         except CheckpointError as error:
             state = str(error)
-        _Walk(found, exact=True).follow(name, [state, *([modes(one)] if isinstance(one, nn.Module) else [])])
+        if isinstance(one, nn.Module):
+            walk.add(f"the modes of {name}", modes(one), "")
+        for key, each in state.items() if isinstance(state, Mapping) else [("", state)]:
+            walk.add(_joined(name, key) if key else name, each, "")
+        walk.all()
     return found
 
 
@@ -90,6 +96,13 @@ def variables(run: Any, frame: FrameType | None) -> dict[str, Value]:
     walk = _Walk(found, exact=False)
     for one in run._objects.values():
         walk.known(one)
+    for _, view in run._sources.views.values():  # generators of loaders, which the run restores when it reads them
+        for one in view.generators:
+            walk.known(one)
+    for loop in run._loops:  # a stream that the run continues itself
+        stream = getattr(loop.batches, "source", None)
+        walk.known(stream)
+        walk.known(getattr(stream, "dataset", None))
     while frame is not None and frame.f_code.co_filename != RUNNER:
         code = frame.f_code
         if own(code.co_filename) and code.co_name != "<module>":
@@ -146,13 +159,17 @@ class _Walk:
     def put(self, name: str, value: Value) -> None:
         self.found.setdefault(name, value)  # the innermost function's
 
-    def follow(self, name: str, value: Any) -> None:
-        self.add(name, value, "")
-        self.all()
-
     def all(self) -> None:
+        """Look at everything; last at tensors that are variables, since another object may have them."""
+        loose = list[Place]()
         while self.left and (self.exact or len(self.found) < MOST):
-            self.look(self.left.popleft())
+            place = self.left.popleft()
+            if isinstance(place.value, Tensor) and not place.depth and not self.exact:
+                loose.append(place)
+            else:
+                self.look(place)
+        for place in loose:
+            self.look(place)
 
     def look(self, place: Place) -> None:
         value = place.value
@@ -215,15 +232,18 @@ class _Walk:
                 state = value.state_dict()
             except Exception:  # of a class of the user
                 return
-            for key, one in state.items() if isinstance(state, Mapping) else [("state_dict()", state)]:
-                shown = f"{name}.{key}" if str(key).isidentifier() else f"{name}[{key!r}]"
-                self.add(shown, one, place.remedy if place.whole else _keep(place), True, depth)
+            for key, one in state.items() if isinstance(state, Mapping) else [("state", state)]:
+                self.add(_joined(name, key), one, place.remedy if place.whole else _keep(place), True, depth)
             if isinstance(value, DataLoader):
                 self.loader(place, value)
         elif isinstance(value, DataLoader):
             self.loader(place, value)
         elif isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
-            self.put(name, Value(f"{length_hint(value, -1)} items before its end", READ))
+            if (left := length_hint(value, -1)) >= 0:
+                self.put(name, Value(f"{left} items before its end", READ))
+            for one in get_referents(value):
+                if isinstance(one, Iterator):
+                    self.add(name, one, READ, True, depth)
         else:
             self.attributes(place, value)
 
@@ -240,7 +260,10 @@ class _Walk:
                 continue
             for name, one in vars(each).items():
                 if name not in BASE and not callable(one):
-                    self.add(f"{path}.{name}", one, _register(f"{path}.{name}"), True, place.depth + 1)
+                    inner = path.removeprefix(place.name)[1:]
+                    owner = f'{place.name}.get_submodule("{inner}")' if inner else place.name
+                    how = _register(name) if isinstance(one, Tensor) else f'`run.variables(vars({owner}), "{name}")`'
+                    self.add(f"{path}.{name}", one, how, True, place.depth + 1)
 
     def loader(self, place: Place, loader: DataLoader) -> None:
         held = vars(loader)
@@ -325,6 +348,10 @@ def _has_objects(value: Any) -> bool:
     if isinstance(value, (list, tuple, deque, set, frozenset, Mapping)):
         return any(map(_has_objects, list(value.values() if isinstance(value, Mapping) else value)[:LONG]))
     return not isinstance(value, PLAIN)
+
+
+def _joined(name: str, key: Any) -> str:
+    return f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
 
 
 def _keep(place: Place) -> str:
