@@ -45,8 +45,8 @@ def watch(folder: Path, apart: Path) -> None:
     torch.save = announced
 
 
-def stepped() -> None:
-    """A step was made: what is new from now on is a result."""
+def begin() -> None:
+    """Training begins: what is new from now on is a result."""
     if _watch is not None:
         _watch.begun = True
 
@@ -106,7 +106,7 @@ class Written:
         self.lives: dict[str, int] = {}  # how many wrote it
 
     def put_back(self, folder: Path) -> None:
-        """After a life: what was there before is as it was; what is new, and not from before the first step, goes."""
+        """After a life: what was there before is as it was; what is new, and not from before training began, goes."""
         entries: dict[str, dict[str, Any]] = {}
         with contextlib.suppress(FileNotFoundError):
             for line in (folder / JOURNAL).read_text(encoding="utf-8").splitlines():

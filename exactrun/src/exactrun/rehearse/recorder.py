@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from exactrun.rehearse import seen, files
+from exactrun.rehearse import files, seen
 from exactrun.trial import Trial
 
 STEP, BATCH = "step", "batch"
@@ -54,16 +55,16 @@ class Recorder(Trial):
 
     def begin(self, run: Any) -> None:
         self.file = open(f"{self.out}.{run.ranks.rank}", "ab")  # noqa: SIM115 (until the process ends)
-        if run.completed:
-            files.stepped()
+        register_optimizer_step_post_hook(lambda *_: files.begin())  # a `while` reads no batch
 
     def batch(self, run: Any, done: int | None) -> bool:
+        files.begin()
         if done is not None:
             self.write(run, BATCH, done)
         return done is None or not self.most or done < self.most
 
     def step(self, run: Any, loss: Any) -> bool:
-        files.stepped()
+        files.begin()
         settled = bool(run._stepped) or not run._optimizers
         done = getattr(run._loops[-1].batches, "done", None) if run._loops else None
         self.write(run, STEP, done, seen.plain(loss, True) if loss is not None else "None", settled)
