@@ -20,7 +20,7 @@ def listed() -> Iterator[tuple[str, str, str]]:
     """Module, name (`Class.method` too), and signature, as the page has them."""
     module = ""
     for line in (ROOT / "docs/api.md").read_text(encoding="utf-8").splitlines():
-        if heading := re.fullmatch(r"### `(gpukit[\w.]+)`", line):
+        if heading := re.fullmatch(r"### `((?:gpukit|exactrun)[\w.]*)`", line):
             module = heading[1]
         elif row := re.match(r"\| `([\w.]+)(\(.*?\))?` \|", line):
             yield module, row[1], row[2] or ""

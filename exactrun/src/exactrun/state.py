@@ -77,7 +77,7 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
         return kind | {key: inside(one, f"{name}.{key}") for key, one in held.items()}  # not iterators at their end
     raise CheckpointError(
         f"{name} is a {type(kept).__name__}, which cannot be restored in place: keep the object that holds it, or use "
-        "`run.variables`."
+        "`run.state`."
     )
 
 
