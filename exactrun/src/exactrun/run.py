@@ -16,6 +16,7 @@ start; `epochs` and `enumerate` pass over what was done, and restore the state w
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import copy
 import io
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from exactrun import checkpoint, checks, streams, trial
 from exactrun.checkpoint import CheckpointError
-from exactrun.data import Keyed
+from exactrun.data import DataError, Keyed
 from exactrun.errors import TrainingError, check_finite
 from exactrun.folder import Folder, as_json
 from exactrun.hashed import sync
@@ -129,16 +130,21 @@ class Run:
     ) -> None:
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
         self.ranks, self.settings = Ranks.joined(), settings or {}
+        folder = Path(folder)
+        if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
+            earlier.abandon()
         seed_workers_apart()
         self._trial = trial.current()
         if self._trial is not None:
-            folder, observers, progress = self._trial.folder(Path(folder)), (), False
-        self._open(Folder.open(Path(folder), self.settings, self.ranks), observers, progress)
+            folder, observers, progress = self._trial.folder(folder), (), False
+        self._open(Folder.open(folder, self.settings, self.ranks), observers, progress)
         if self._trial is not None:
             self._trial.begin(self)
 
     def _open(self, files: Folder, observers: Iterable[Observer], progress: bool | None) -> None:
         self.files, self.folder = files, files.path
+        _runs[self.folder.resolve()] = self
+        _report_in_a_sentence()
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
         self._objects: dict[str, Any] = {}
@@ -175,6 +181,8 @@ class Run:
         self._signals = contextlib.ExitStack()
         self._stop: StopSignals | None = None
         self._status = "finished"
+        self._error = getattr(sys, "last_value", None)  # of a notebook's cell
+        self._cut = False  # a loop ended before its last batch
         self._ended, self._reported, self._outside = False, set[str](), dict[str, tuple[Any, ...]]()
         atexit.register(self._at_exit)
 
@@ -288,6 +296,19 @@ class Run:
         return _Numbered(self, source, self._loop(source), start)
 
     def _loop(self, source: Iterable[Any], epochs: bool = False) -> Iterator[Any]:
+        if len(self._pending) == 1 and self._entering() and not self._passed():
+            # Also for a script that asks for no batch any more, because it calls `next` as often as a counter says.
+            set_generators(self._mine["generators"])
+        return self._bodies(source, epochs)
+
+    def _bodies(self, source: Iterable[Any], epochs: bool) -> Iterator[Any]:
+        error = getattr(sys, "last_value", None)
+        if INTERACTIVE and self._cut and error is not self._error:
+            raise TrainingError(
+                "An error has ended the loop of this run: create it again with Run(...), which resumes it from its "
+                "newest checkpoint."
+            )
+        self._error = error
         if self._began_with is None:
             self._note_settings()
         around = self._loops[-1].inner if self._loops else self._inner
@@ -315,6 +336,7 @@ class Run:
             self.progress.samples = getattr(source, "batch_size", None) or 1
         self._loops.append(loop)
         place = len(self._loops)
+        ended_early = True
         try:
             if state:
                 yield from self._resumed(loop, state)
@@ -329,6 +351,7 @@ class Run:
                     batch = self._next(loop.batches)
                 except StopIteration:
                     loop.steps = 0
+                    ended_early = False
                     break
                 loop.inner, loop.steps = [], 0
                 loop.entered = self._drawing()
@@ -338,6 +361,7 @@ class Run:
                 yield batch
         finally:
             if loop in self._loops:
+                self._cut = ended_early
                 del self._loops[place - 1 :]
                 if loop.steps and not any(loop.inner):
                     self._left = True
@@ -483,6 +507,10 @@ class Run:
             self.say(f"{name}: saved step {self._completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
 
+    def save(self) -> None:
+        """Save at the end of the present step."""
+        self._due = True
+
     def _other_loops(self) -> TrainingError:
         return TrainingError(
             f"{self.folder} was saved in other loops than those of this script: resume it with the script that began "
@@ -517,6 +545,11 @@ class Run:
             for sentence in self._observers.close(self._status):
                 print(sentence, file=sys.stderr, flush=True)
             self.files.__exit__()
+
+    def abandon(self) -> None:
+        """End without saving, for a notebook in which the run is created again."""
+        self._status, self._saver = "failed", None
+        self.finish()
 
     def _at_exit(self) -> None:
         if getattr(sys, "last_value", None) is not None:  # the error that ends the script
@@ -761,6 +794,25 @@ class Run:
     def _restore_generators(self) -> None:
         if self.saved and not self._pending:  # otherwise the script draws the same again up to its loop
             set_generators(self._mine["generators"])
+
+
+INTERACTIVE = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")  # such as a notebook
+_runs = WeakValueDictionary[Path, Run]()  # of this process, by folder
+
+
+def _report_in_a_sentence() -> None:
+    """From now on, errors whose message is a sentence for the user end the script without a traceback."""
+    before = sys.excepthook
+    if before.__module__ == __name__:
+        return
+
+    def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if isinstance(error, (TrainingError, CheckpointError, DataError)):
+            print(error, file=sys.stderr, flush=True)
+        else:
+            before(kind, error, trace)
+
+    sys.excepthook = report
 
 
 class _Numbered(Iterator[tuple[int, Any]]):
