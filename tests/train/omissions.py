@@ -1,4 +1,4 @@
-"""Scripts that forget to keep something, each with the variable that a rehearsal has to name; and what they keep else."""
+"""Scripts that forget to keep something, each with the variables of which a rehearsal has to name one."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Omission:
     kept: str = ", optimizer=optimizer"
     size: int = 30
 
-    def script(self, keeps: str = "") -> str:
+    def script(self) -> str:
         parts = {name: getattr(self, name) for name in ("classes", "before", "epoch", "first", "step", "end", "size")}
         for name, spaces in (("before", 4), ("epoch", 8), ("first", 12), ("step", 12), ("end", 8)):
             parts[name] = parts[name].replace("\n", "\n" + " " * spaces)
-        return SCRIPT.format(**parts, kept=self.kept + keeps)
+        return SCRIPT.format(**parts, kept=self.kept)
 
 
 OMISSIONS = {
@@ -78,7 +78,9 @@ OMISSIONS = {
         before="it = 0",
         first="it += 1\nfor group in optimizer.param_groups: group['lr'] = 0.1 / it",
     ),
-    "the running sum of an epoch": Omission(("total",), epoch="total = 0.0", step="total += loss.item()", end="print(total)"),
+    "the running sum of an epoch": Omission(
+        ("total",), epoch="total = 0.0", step="total += loss.item()", end="print(total)"
+    ),
     "a moving average by deepcopy": Omission(
         ("average",),
         before="average = copy.deepcopy(model)",
@@ -91,7 +93,7 @@ OMISSIONS = {
     ),
     "the norm that gradients are clipped to": Omission(
         ("clip.norm", "clip"),
-        classes="class Clip:\n    norm = None\n    def __init__(self): self.norm = 1.0\n    def __call__(self, model):\n"
+        classes="class Clip:\n    def __init__(self): self.norm = 1.0\n    def __call__(self, model):\n"
         "        now = nn.utils.clip_grad_norm_(model.parameters(), self.norm).item()\n"
         "        self.norm = 0.9 * self.norm + 0.1 * now",
         before="clip = Clip()",
@@ -116,9 +118,7 @@ OMISSIONS = {
         before="memory = deque(maxlen=200)",
         first="memory.append(x[0])\nx = torch.cat([x, random.choice(memory)[None]])\ny = torch.cat([y, y[:1]])",
     ),
-    "an attribute of the model": Omission(
-        ("model.2.p",), end="model[2].p = min(0.5, model[2].p + 0.05)"
-    ),
+    "an attribute of the model": Omission(("model.2.p",), end="model[2].p = min(0.5, model[2].p + 0.05)"),
     "a buffer that no state_dict has": Omission(
         ("model.2.seen",),
         classes="class Counted(nn.Dropout):\n    def __init__(self, p):\n        super().__init__(p)\n"
@@ -148,8 +148,9 @@ OMISSIONS = {
         ("order",), before="order = list(range(8))", epoch="random.shuffle(order)", first="x = x[:, order]"
     ),
     "a split that nothing seeds": Omission(
-        ("data.indices", "data"),
-        before="numpy.random.shuffle(rows := numpy.arange(120))\ndata = torch.utils.data.Subset(data, rows[:100].tolist())",
+        ("data.indices", "rows"),
+        before="numpy.random.shuffle(rows := numpy.arange(120))\n"
+        "data = torch.utils.data.Subset(data, rows[:100].tolist())",
     ),
     "a global variable of a function": Omission(
         ("seen",),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import os
 import random
-import time
 import types
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +15,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from exactrun import checks
-from exactrun.checks import check, sample_repeats
+from exactrun.checks import check, first_sample
 from gpukit.script.device import choose
 from gpukit.script.step import Step
 from gpukit.script.task import Task
@@ -381,54 +379,6 @@ class Data(Dataset):
         return 100
 
 
-class FreshGenerator(Data):
-    def __getitem__(self, index: int) -> numpy.ndarray:
-        return numpy.random.default_rng().random(3) + index
-
-
-class Jitter:
-    def __call__(self, x: float) -> float:
-        return x + random.SystemRandom().random()
-
-
-class InTransform(Data):
-    def __init__(self) -> None:
-        self.transforms = [Jitter()]
-
-    def __getitem__(self, index: int) -> dict[str, float]:
-        return {"x": self.transforms[0](index)}
-
-
-class FromSystem(Data):
-    def __getitem__(self, index: int) -> Any:
-        return torch.tensor(list(os.urandom(8))), index
-
-
-class FreshPython(Data):
-    def __getitem__(self, index: int) -> float:
-        return random.Random().random()
-
-
-class Clock(Data):
-    def __getitem__(self, index: int) -> int:
-        return time.perf_counter_ns()
-
-
-class Counting(Data):
-    def __init__(self) -> None:
-        self.count, self.rows, self.seen = 0, numpy.arange(3), []
-
-    def __getitem__(self, index: int) -> Tensor:
-        self.count += 1
-        return torch.tensor([index, self.count])
-
-
-class Listing(Counting):
-    def __getitem__(self, index: int) -> int:
-        self.seen.append(index)
-        return len(self.seen)
-
-
 class Augmented(Data):
     """Everything that a seed reaches, an own generator made late, a cache, a handle, and statistics of its own."""
 
@@ -450,51 +400,15 @@ class Augmented(Data):
         }
 
 
-@pytest.mark.parametrize("data", [FreshGenerator, InTransform, FromSystem, FreshPython])
-def test_a_sample_that_nothing_seeds(data: type):
-    found = sample_repeats(Subset(data(), range(50)))
-    function = Jitter.__call__ if data is InTransform else data.__getitem__
-    where = f"`{function.__name__}` (tests/train/test_checks.py:{function.__code__.co_firstlineno + 1})"
-    assert found.id == "sample-unseeded" and found.text.startswith(f"{where} of Subset draws from a generator")
-
-
-def test_a_sample_that_changes_for_another_reason():
-    found = sample_repeats(Clock())
-    assert found.id == "sample-unseeded" and found.text.startswith(line(Clock.__getitem__))
-
-
-@pytest.mark.parametrize(("data", "name"), [(Counting, "count"), (Listing, "seen")])
-def test_a_data_set_that_changes_itself(data: type, name: str):
-    made = data()
-    found = sample_repeats(Subset(made, range(50)))
-    assert found.id == "sample-changes" and f"(`Subset.dataset.{name}`)" in found.text
-    assert made.count == 0 and made.seen == []
-
-
-def test_samples_that_repeat():
+def test_reading_the_first_sample_changes_nothing():
     data, drawn = Augmented(), drawing()
     state = data.random.bit_generator.state
-    assert sample_repeats(data).id == "ok"
+    assert first_sample(data)
     assert checks.difference(drawn, drawing()) is None and data.random.bit_generator.state == state
     # A file that each worker opens for itself must not be open already when they are forked.
     assert data.file is None and data.late is None and data.cache == {} and data.reads == 0
-    assert sample_repeats(TensorDataset(*images())).id == "ok"
-    assert sample_repeats(iter([])).id == sample_repeats(TensorDataset(torch.zeros(0))).id == "unknown"
-    assert sample_repeats(["text", 1, None]).id == "ok"
-
-
-def test_a_slow_data_set_is_read_for_a_second():
-    class Slow(Data):
-        read = 0
-
-        def __getitem__(self, index: int) -> int:
-            type(self).read += 1
-            time.sleep(0.3)
-            return index
-
-    begun = time.monotonic()
-    assert sample_repeats(Slow()).id == "ok"
-    assert time.monotonic() - begun < 2 and Slow.read <= 5
+    assert checks.alike(first_sample(data), first_sample(Augmented()))
+    assert first_sample(iter([])) == first_sample(TensorDataset(torch.zeros(0))) == ()
 
 
 # State.
@@ -545,29 +459,12 @@ def test_an_optimizer_of_other_parameters():
     assert checks.strangers({"picture": torch.zeros(3)}, [optimizer]).id == "ok"
 
 
-def test_tensors_outside_the_state_dict():
-    class Averaged(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear, self.average, self.mask = nn.Linear(6, 4), torch.zeros(4), torch.ones(4)
-            self.balance = torch.zeros(())
-            self.register_buffer("cache", torch.zeros(2), persistent=False)
-            self.register_buffer("table", torch.arange(4.0), persistent=False)
-
-        def forward(self, x: Tensor) -> Tensor:
-            out = self.linear(x) * self.mask
-            self.balance = out.mean()  # the result of a forward pass
-            self.cache = torch.ones(len(x))  # grows
-            return out + self.table
-
-    model = Averaged()
-    before = checks.loose({"model": model})
-    model(torch.randn(8, 6))
-    model.to("cpu", memory_format=torch.channels_last)
-    assert checks.unsaved(before, checks.loose({"model": model})).id == "ok"
-    model.average = 0.9 * model.average + 0.1
-    found = checks.unsaved(before, checks.loose({"model": model}))
-    assert found.id == "state-not-saved" and found.text.startswith("`model.average` changes during training")
+def test_a_scheduler_that_is_not_kept():
+    kept = trained()
+    scheduler = kept.pop("scheduler")
+    assert checks.strangers(kept).id == "scheduler-not-kept"
+    for inside in (scheduler, [scheduler], types.SimpleNamespace(scheduler=scheduler)):
+        assert checks.strangers(kept | {"inside": inside}).id == "ok"
 
 
 def test_differences():

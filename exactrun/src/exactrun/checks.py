@@ -9,84 +9,55 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import dis
 import functools
-import gc
 import inspect
 import math
-import re
 import sys
-import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import numpy
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from exactrun.parts import Batches, SplitError
 from exactrun.seeds import SAMPLE, generators, mix, restore, seed_these, snapshot, walk
 
-PATIENCE = 1.0  # seconds for reading samples
 WHOLE = ", so batches are not split: if memory runs out, training stops."
 ENOUGH = 64  # samples that show how a loss combines them
-TOUCHES = re.compile("(LOAD|STORE)_(?:FAST(?!_AND)|NAME|DEREF|CLOSURE)")  # instructions that read or set a variable
 MANY, LARGE = 10_000, 1 << 28  # longer lists contain samples; more bytes of frozen weights are not copied
 
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """The result of a check: "ok", "unknown", or the id of what was found; `text` says it in a sentence.
-
-    `first`: the `outline` of the first sample.
-    """
+    """The result of a check: "ok", "unknown", or the id of what was found; `text` says it in a sentence."""
 
     id: str
     text: str = ""
-    first: tuple[float, ...] = ()
 
 
 OK = Checked("ok")
 
 
-def sample_repeats(dataset: Any, *, key: int = 0, once: bool = False) -> Checked:
-    """Whether samples are the same each time they are read with the same seeds; ids: sample-unseeded, sample-changes.
-
-    Reads the first, the middle, and the last sample twice; after a second, no more than have been read already. `once`:
-    only the first one, once.
-    """
+def first_sample(dataset: Any, *, key: int = 0) -> tuple[float, ...]:
+    """The `outline` of the first sample, read with fixed seeds; empty if there is none, or it cannot be read."""
     try:
-        count = len(dataset)
+        if not len(dataset):
+            return ()
     except TypeError:
-        count = 0
-    if not count:
-        return Checked("unknown", "it has no length, or is empty")
-    owned, begun = generators(dataset), time.monotonic()
-
-    def read(index: int) -> Any:
-        seed_these(owned, mix(SAMPLE, key, index))
-        return dataset[index]
-
-    with _unchanged(_objects(dataset), owned) as kept:
+        return ()
+    owned = generators(dataset)
+    with _unchanged(_objects(dataset), owned):
         try:
-            read(0)
-            owned, first = generators(dataset), {}  # it may have created one
-            for index in [0] if once else sorted({0, count // 2, count - 1}):
-                if not first or time.monotonic() - begun < PATIENCE / 2:
-                    first[index] = read(index)
-            for index, sample in () if once else first.items():
-                if difference(sample, read(index)) is not None:
-                    return _changing(dataset, functools.partial(read, index), index, kept)
-            return Checked("ok", first=outline(first[0]))
-        except Exception as error:  # training raises it where its traceback helps
-            return Checked("unknown", str(error))
+            seed_these(owned, mix(SAMPLE, key, 0))
+            return outline(dataset[0])
+        except Exception:  # training raises it where its traceback helps
+            return ()
 
 
 def outline(sample: Any) -> tuple[float, ...]:
@@ -129,49 +100,6 @@ def _few(value: Any) -> Any:
     return value[:256] if isinstance(value, (str, bytes)) else type(value).__name__
 
 
-def _changing(dataset: Any, read: Callable[[], Any], index: int, kept: _Kept) -> Checked:
-    """Why a sample changes: a generator that is seeded by the operating system, or an attribute."""
-    name = type(dataset).__name__
-    if source := _system_draw(read):
-        text = f"{source} of {name} draws from a generator that nothing seeds"
-        remedy = "use `exactrun.data.numpy_generator()`, or torch's, NumPy's, or Python's global functions"
-        return Checked("sample-unseeded", f"{text}, so sample {index} differs each time it is read: {remedy}.")
-    changed, repeated = kept.changed(), []
-    for _ in range(4):
-        kept.put_back()
-        repeated.append(read())
-    if changed and all(difference(repeated[0], each) is None for each in repeated[1:]):
-        text = f"{name} returns another sample each time it is read, since it changes itself"
-        return Checked("sample-changes", f"{text} (`{changed[0]}`): compute samples from their index alone.")
-    text = f"{place(type(dataset).__getitem__)} draws from a generator that nothing seeds, or from state that changes"
-    return Checked("sample-unseeded", f"{text}: sample {index} differs each time it is read.")
-
-
-def _system_draw(read: Callable[[], Any]) -> str | None:
-    """The line that draws from the operating system's numbers: numpy.random.default_rng(), SystemRandom, urandom."""
-    found: list[str] = []
-
-    def watch(frame: FrameType | None, event: str, called: Any) -> None:
-        name = getattr(called, "__name__", "")
-        drawn = event == "c_call" and (
-            name == "urandom" or (name == "seed" and isinstance(getattr(called, "__self__", None), torch.Generator))
-        )
-        if event == "call" and frame.f_globals.get("__name__") == "random" and frame.f_code.co_name == "seed":
-            drawn = frame.f_locals.get("a") is None
-        while drawn and frame is not None and not found:
-            if frame.f_globals.get("__name__", "").partition(".")[0] not in ("random", "secrets", "numpy", "uuid"):
-                found.append(f"`{frame.f_code.co_name}` ({_line(frame.f_code.co_filename, frame.f_lineno)})")
-            frame = frame.f_back
-
-    before = sys.getprofile()
-    sys.setprofile(watch)
-    try:
-        read()
-    finally:
-        sys.setprofile(before)
-    return found[0] if found else None
-
-
 def restored(name: str, one: Any, saved: Any) -> Checked:
     """Whether `one.state_dict()`, after loading `saved`, is the same, bit for bit; id: state-not-restored."""
     now = one.state_dict()
@@ -183,8 +111,8 @@ def restored(name: str, one: Any, saved: Any) -> Checked:
 
 
 def strangers(objects: Mapping[str, Any], others: Iterable[torch.optim.Optimizer] = ()) -> Checked:
-    """Whether optimizers update parameters that no kept module (or tensor) has, or `others` those of a kept one; ids:
-    parameters-not-kept, optimizer-not-kept."""
+    """Whether optimizers update parameters that no kept module (or tensor) has, or `others` those of a kept one; or a
+    scheduler of a kept optimizer is not kept; ids: parameters-not-kept, optimizer-not-kept, scheduler-not-kept."""
     known = {id(one) for one in objects.values() if isinstance(one, Tensor)}
     modules = [one for one in objects.values() if isinstance(one, nn.Module)]
     known.update(id(parameter) for module in modules for parameter in module.parameters())
@@ -200,98 +128,14 @@ def strangers(objects: Mapping[str, Any], others: Iterable[torch.optim.Optimizer
             text = f"The {type(one).__name__} optimizer that updates kept parameters is not kept itself"
             remedy = "use `run.keep(optimizer=...)`"
             return Checked("optimizer-not-kept", f"{text}, so a resumed run starts without its state: {remedy}.")
-    return OK
-
-
-def plain_loops(around: Iterable[tuple[str, CodeType, int]], objects: Mapping[str, Any]) -> Checked:
-    """Whether a script is in loops that the run does not know and that would start again; id: plain-loops.
-
-    `around`: its loops from the innermost on, each "for" or "while", its function, and its line. A `while` may test
-    what is kept, and a `for` read a kept iterable, or begin at `run.completed`.
-    """
-    loops = list(around)
-    iterable = any(hasattr(one, "__iter__") and not isinstance(one, nn.Module) for one in objects.values())
-    kind, code, line = loops[-1] if loops else ("while", None, 0)
-    if len(loops) < 2 and (kind == "while" or iterable or "completed" in code.co_names):
-        return OK
-    where = _line(code.co_filename, line)
-    remedy = "use run.epochs for it, and run.enumerate for one inside of it"
-    return Checked("plain-loops", f"The loop around run.step ({where}) would start again in a resumed run: {remedy}.")
-
-
-def iterators(known: type) -> list[tuple[Any, int]]:
-    """The iterators of DataLoaders that are in the middle of a pass, and how many batches each has returned; not those
-    of a data set of type `known`."""
-    found = [one for one in gc.get_objects() if issubclass(type(one), _BaseDataLoaderIter)]
-    begun = [one for one in found if getattr(one, "_num_yielded", 0) and type(one._dataset) is not known]
-    return [(one, one._num_yielded) for one in begun]
-
-
-def read_apart(before: Iterable[tuple[Any, int]]) -> Checked:
-    """Whether one of the `iterators` has been read since; id: loader-read-apart."""
-    for one, count in before:
-        if one._num_yielded > count:
-            kind = type(one._dataset).__name__
-            text = f"The script itself reads a DataLoader of {kind} in its loop, so a resumed run"
-            remedy = "use `run.enumerate(loader)`, also where you call `next`"
-            return Checked("loader-read-apart", f"{text} reads it from its start: {remedy}.")
-    return OK
-
-
-def set_in_loop(frame: FrameType, known: set[str]) -> Checked:
-    """Whether the code after a `for` that ends now reads what only its body sets, except `known`; id: set-in-loop."""
-    found = ", ".join(f"`{name}`" for name in _read_after(frame.f_code, frame.f_lasti) if name not in known)
-    text = f"The code after the loop ({_line(frame.f_code.co_filename, frame.f_lineno)}) reads {found}, which a run"
-    rest = "that is resumed at the loop's end would not have: set it before the loop, and keep it with `run.values` or"
-    return Checked("set-in-loop", f"{text} {rest} `run.variables`.") if found else OK
-
-
-@functools.cache
-def _read_after(code: CodeType, at: int) -> list[str]:
-    """The variables that only the body of the `for` at this instruction sets, and that what follows reads first."""
-    before = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars}
-    none, body, last, line, lines = False, range(0), 0, 0, dict(dis.findlinestarts(code))
-    stored, first = set[str](), dict[str, str]()
-    for one in dis.get_instructions(code):
-        line = lines.get(one.offset) or line
-        if one.opname == "FOR_ITER" and one.offset in (at, at - 2):  # the second in 3.12, of a generator
-            body = range(one.offset, one.argval)
-        touched = zip(TOUCHES.findall(one.opname), one.argval if isinstance(one.argval, tuple) else [one.argval])
-        if one.offset in body:
-            last = max(last, line)
-            stored.update(name for kind, name in touched if kind == "STORE")
-        elif not body:
-            before.update(name for kind, name in touched if kind == "STORE" and not none)
-        elif line > last:  # by lines: handlers of the body are after it
-            for kind, name in touched:
-                first.setdefault(name, kind)
-        none = one.opname == "LOAD_CONST" and one.argval is None  # so `loss = None` before the loop sets nothing
-    return [name for name, kind in first.items() if kind == "LOAD" and name in stored - before]
-
-
-def loose(objects: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """A fingerprint of each tensor of the kept modules that is in no state_dict: attributes and buffers.
-
-    Tensors with a gradient function are results of the last forward pass, and no state.
-    """
-    found = {}
-    for name, module in ((name, one) for name, one in objects.items() if isinstance(one, nn.Module)):
-        for path, each in module.named_modules(prefix=name):
-            tensors = {key: value for key, value in vars(each).items() if isinstance(value, Tensor)}
-            tensors.update((key, each._buffers[key]) for key in each._non_persistent_buffers_set)
-            for key, value in tensors.items():
-                if type(value) is Tensor and value.layout is torch.strided and not value.requires_grad:
-                    bits = zlib.crc32(memoryview(_bits(value.flatten()[:4096]).numpy()))
-                    found[f"{path}.{key}"] = (value.shape, value.dtype, bits)
-    return found
-
-
-def unsaved(before: dict[str, tuple[Any, ...]], now: dict[str, tuple[Any, ...]]) -> Checked:
-    """Which of two results of `loose` differ; id: state-not-saved. A tensor of another size is a cache."""
-    for name in before.keys() & now.keys():
-        if before[name][:2] == now[name][:2] and before[name] != now[name]:
-            text = f"`{name}` changes during training, but no state_dict has it, so a resume starts with its first"
-            return Checked("state-not-saved", f"{text} value: use `register_buffer`.")
+    steppers = [one for _, one in walk(list(objects.values()), code=False) if hasattr(one, "step")]
+    scheduled = {id(getattr(one, "optimizer", None)) for one in steppers}
+    for name, one in objects.items():
+        inner = getattr(one, "optimizer", one)  # accelerate wraps it
+        wrapped = isinstance(one, torch.optim.Optimizer) and getattr(inner.step, "_wrapped_by_lr_sched", False)
+        if wrapped and not {id(one), id(inner)} & scheduled:
+            text = f"`{name}` has a scheduler that is not kept, so a resumed run starts it from its beginning"
+            return Checked("scheduler-not-kept", f"{text}: use `run.keep(scheduler=...)`.")
     return OK
 
 
@@ -487,12 +331,12 @@ def _objects(root: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _unchanged(objects: Mapping[Any, Any], owned: list[Any]) -> Iterator[_Kept]:
+def _unchanged(objects: Mapping[Any, Any], owned: list[Any]) -> Iterator[None]:
     """Put back what the block changes: these objects, these generators, and the global ones."""
     also = [*torch.cuda.default_generators, *owned]
     kept, states = _Kept(objects), snapshot(also)
     try:
-        yield kept
+        yield
     finally:
         kept.put_back()
         restore(states, also)
@@ -517,16 +361,6 @@ class _Kept:
                     self.copies.append((path + name, value, copy.copy(value)))
                 elif isinstance(value, Tensor) and not value.requires_grad and value.nbytes <= most:
                     self.copies.append((path + name, value, value.clone()))
-
-    def changed(self) -> list[str]:
-        """The paths of what differs now."""
-        names = []
-        for path, live, kept in self.copies:
-            if isinstance(live, dict):
-                names += [f"{path}.{key}" for key in live if difference(live[key], kept.get(key)) is not None]
-            elif difference(live, kept) is not None:
-                names.append(path)
-        return names
 
     @torch.no_grad()
     def put_back(self) -> None:

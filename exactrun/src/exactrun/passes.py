@@ -8,7 +8,6 @@ is run again from the key, and its first `done` batches are skipped without read
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator
 from itertools import count, islice, repeat
 from typing import Any
@@ -36,7 +35,6 @@ from exactrun.state import capture, put_back, restored, values
 DRAW_ONCE = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 
 SEQUENCES = (range, list, tuple, count)  # their items are the same again
-UNEXACT = ("sample-unseeded", "sample-changes")  # findings of a sample that differs when it is read again
 
 
 class Order(Sampler[Any]):
@@ -104,11 +102,10 @@ def options(loader: DataLoader, then: Any = None) -> dict[str, Any]:
 
 
 class _Look:
-    """Looks at a few samples before a pass begins, in its first worker. Not in the training process, if there are
+    """Looks at the first sample before a pass begins, in its first worker. Not in the training process, if there are
     workers, since those that are forked later would share the position of files that it opened.
 
-    The first time, samples are read twice; one that differs is reported. `numbers`: their count, and those of the first
-    sample, by which a data set that has changed is noticed (checks.outline); 0 for one that differs.
+    `numbers`: their count, and those of the sample, by which a data set that has changed is noticed (checks.outline).
     """
 
     def __init__(self, shared: bool) -> None:
@@ -123,11 +120,9 @@ class _Look:
     def look(self, dataset: Any) -> None:
         if self.known and not self.numbers[0]:
             return
-        found = checks.sample_repeats(dataset, once=self.known)
-        if found.id in UNEXACT:
-            print(found.text, file=sys.stderr, flush=True)
-        self.numbers[0] = len(found.first)
-        self.numbers[1 : 1 + len(found.first)] = torch.tensor(found.first, dtype=torch.float64)
+        first = checks.first_sample(dataset)
+        self.numbers[0] = len(first)
+        self.numbers[1 : 1 + len(first)] = torch.tensor(first, dtype=torch.float64)
 
 
 class View:

@@ -37,9 +37,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from exactrun import checkpoint, checks, streams, trial
+from exactrun import checkpoint, checks, trial
 from exactrun.checkpoint import CheckpointError
-from exactrun.data import DataError, Keyed
+from exactrun.data import DataError
 from exactrun.errors import TrainingError, check_finite
 from exactrun.folder import Folder, as_json
 from exactrun.hashed import sync
@@ -159,7 +159,6 @@ class Run:
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._saver: Saver | None = None
         self._saved_at, self._due, self._took = time.monotonic(), False, 0.0
-        self._apart: list[Any] = []  # iterators of DataLoaders at the first save
         self._looked = 0  # saves before which optimizers that are not kept were looked for
         self._optimizers, self._stepped = dict[str, Optimizer](), set[str]()  # the second: in the present step
         self._made_with: dict[str, Settings] = {}  # of each kept optimizer, before it was restored
@@ -183,7 +182,7 @@ class Run:
         self._status = "finished"
         self._error = getattr(sys, "last_value", None)  # of a notebook's cell
         self._cut = False  # a loop ended before its last batch
-        self._ended, self._reported, self._outside = False, set[str](), dict[str, tuple[Any, ...]]()
+        self._ended, self._reported = False, set[str]()
         atexit.register(self._at_exit)
 
     @property
@@ -464,9 +463,6 @@ class Run:
                 )
         self.saved = None  # what is kept from now on starts with its own values
         self._report_left()
-        if self._apart:
-            self._report(checks.read_apart(self._apart))
-            self._apart = []
         if self._loops:
             if self._loops[-1].steps:
                 raise TrainingError(
@@ -651,12 +647,6 @@ class Run:
         if self._looked < 2:  # before the first save, an optimizer may have made only one step
             self._looked += 1
             self._look()
-            if self._looked == 1:
-                streamed = any(isinstance(loop.batches, streams.Pass) for loop in self._loops)  # may contain loaders
-                self._apart = [] if streamed else checks.iterators(Keyed)
-        now = checks.loose(self._objects)
-        self._report(checks.unsaved(self._outside, now))
-        self._outside = now
         weights, kept = dict[str, Tensor](), dict[str, Any]()
         for name, one in self._objects.items():
             state = capture(one, name)

@@ -39,7 +39,7 @@ def numbers(row: Row) -> dict[str, Value]:
 def differing(one: dict[str, Value], other: dict[str, Value], missing: bool = False) -> list[str]:
     """The names of values that differ; with `missing`, also those that only one has."""
     names = [name for name, value in one.items() if name in other and other[name].text != value.text]
-    return names + [*(one.keys() ^ other.keys())] if missing else names
+    return [*names, *(one.keys() ^ other.keys())] if missing else names
 
 
 @dataclass

@@ -55,7 +55,7 @@ class _Watch:
     def __init__(self, folder: Path, apart: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.apart, self.begun = folder, os.path.realpath(apart) + os.sep, False
-        self.known, self.busy = set[str](), threading.local()
+        self.known, self.busy = set[Path](), threading.local()
 
     def __call__(self, event: str, given: tuple[Any, ...]) -> None:
         if event == "open":
@@ -74,27 +74,25 @@ class _Watch:
 
     def note(self, event: str, path: Any) -> None:
         try:
-            given = os.path.abspath(os.fsdecode(path))
+            given = Path(os.fsdecode(path)).absolute()
         except TypeError:
             return
-        real = os.path.join(os.path.realpath(os.path.dirname(given)), os.path.basename(given))
+        real = given.parent.resolve() / given.name
         there = os.path.lexists(real)
-        if real in self.known or real.startswith((self.apart, *NEVER)) or "__pycache__" in real:
+        if real in self.known or str(real).startswith((self.apart, *NEVER)) or "__pycache__" in real.parts:
             return
         if event == "os.mkdir" and there:
             return
         self.known.add(real)
-        backup = None
-        if there:
-            backup = str(self.folder / f"{os.getpid()}-{len(self.known)}")
-            if os.path.isdir(real):
-                shutil.copytree(real, backup, symlinks=True)
-            elif os.path.isfile(real):
-                if (size := os.path.getsize(real)) > LARGE:
-                    raise RuntimeError(f"A rehearsal does not write to {real}, which has {size >> 30} GB: move it away.")
-                shutil.copy2(real, backup)
-        entry = {"path": real, "backup": backup, "result": self.begun}
-        with open(self.folder / JOURNAL, "a", encoding="utf-8") as file:
+        backup = self.folder / f"{os.getpid()}-{len(self.known)}" if there else None
+        if backup and real.is_dir():
+            shutil.copytree(real, backup, symlinks=True)
+        elif backup and real.is_file():
+            if (size := real.stat().st_size) > LARGE:
+                raise RuntimeError(f"A rehearsal does not write to {real}, which has {size >> 30} GB: move it away.")
+            shutil.copy2(real, backup)
+        entry = {"path": str(real), "backup": backup and str(backup), "result": self.begun}
+        with (self.folder / JOURNAL).open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
 
@@ -120,16 +118,16 @@ class Written:
             self.lives[path] = self.lives.get(path, 0) + 1
             if one["backup"]:
                 with contextlib.suppress(OSError):
-                    _copy(one["backup"], path)
+                    _copy(Path(one["backup"]), Path(path))
             elif one["result"]:
-                _remove(path)
+                _remove(Path(path))
         shutil.rmtree(folder, ignore_errors=True)
 
     def finish(self) -> None:
         """At the end: what each life wrote again is a result, and goes; data that the first one brought stay."""
         for path, before in reversed(self.before.items()):
             if not before and self.lives[path] > 1:
-                _remove(path)
+                _remove(Path(path))
 
     def names(self) -> list[str]:
         """What was written, shortly; those that are still there are marked."""
@@ -142,14 +140,14 @@ class Written:
         return sorted(found)
 
 
-def _copy(backup: str, path: str) -> None:
-    if os.path.isdir(backup):
+def _copy(backup: Path, path: Path) -> None:
+    if backup.is_dir():
         shutil.copytree(backup, path, symlinks=True, dirs_exist_ok=True)
     else:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(backup, path)
 
 
-def _remove(path: str) -> None:
+def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
-        os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.remove(path)
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -61,7 +61,7 @@ class Found:
     def add(self, kill: int, one: Difference) -> None:
         """What a rank differs in after a kill."""
         self.lasting |= {each.name: each for each in one.lasting if each.name not in self.lasting}
-        if one.step and (not self.step or one.step < self.step) or not self.step and one.causes:
+        if (one.step and (not self.step or one.step < self.step)) or (not self.step and one.causes):
             self.kill, self.step, self.what, self.causes = kill, one.step, one.what, one.causes
 
     def without(self, drawn: set[str]) -> None:
@@ -157,7 +157,9 @@ class Rehearsal:
             "numbers or changes the model depend on them."
         )
 
-    def again(self, name: str, whole: list[list[Row]], most: int, **settings: Any) -> list[tuple[int, list[str], set[str]]]:
+    def again(
+        self, name: str, whole: list[list[Row]], most: int, **settings: Any
+    ) -> list[tuple[int, list[str], set[str]]]:
         """For each rank, how another uninterrupted life differs."""
         _, ranks = self.live(f"{name}-{most}", SEED, most=most, **settings)
         return [compare.uninterrupted(one, other) for one, other in zip(whole, ranks or [[]], strict=False)]
@@ -186,7 +188,7 @@ def planned(rows: list[Row], cut: bool) -> Plan:
         kills = chosen if len(chosen) > len(kills) else kills
     places = dict.fromkeys(middles, "in the middle of a pass") | dict.fromkeys(starts, "at the start of a pass")
     places |= dict.fromkeys(ends, "at the end of a pass")
-    if len(kills) == 3:
+    if len(passes) > 2 and len(kills) == sum(map(bool, (starts, middles, ends))):
         return Plan(kills, places, whole=True)
     passing = any(row["done"] is not None for row in found.values())
     some = [step for one in free for step in one]
@@ -265,14 +267,19 @@ def rehearse(script: Script, steps: int) -> int:
         _progress("")
     print(text)
     if names := rehearsal.written.names():
-        print(f"It also wrote {_some(names)}: put back as before the rehearsal, unless it says otherwise.", file=sys.stderr)
+        print(
+            f"It also wrote {_some(names)}: put back as before the rehearsal, unless it says otherwise.",
+            file=sys.stderr,
+        )
     return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m exactrun rehearse", description=__doc__.partition(":")[2])
     parser.add_argument("--steps", type=int, default=STEPS, help=f"steps of each run (default: {STEPS})")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- train.py ...", help="the script, as you start it")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- train.py ...", help="the script, as you start it"
+    )
     given = parser.parse_args(arguments)
     try:
         script = Script.of(given.command[1:] if given.command[:1] == ["--"] else given.command)

@@ -1,4 +1,4 @@
-"""Starts the user's script in processes that are forked from this one, which has imported PyTorch; one for each rank."""
+"""Starts the user's script in processes that are forked from this one, which has imported PyTorch; a rank each."""
 
 from __future__ import annotations
 
@@ -115,7 +115,12 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
     try:
         for rank in range(max(1, script.ranks)):
             if script.ranks:
-                env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+                env |= {
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                }
                 env |= {"WORLD_SIZE": str(script.ranks), "LOCAL_WORLD_SIZE": str(script.ranks), "GROUP_RANK": "0"}
             sys.stdout.flush()
             sys.stderr.flush()
@@ -170,7 +175,7 @@ def _become(script: Script, env: dict[str, str], scratch: Path, log: Path, seed:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         threading.Thread(target=_end_with, args=(gone,), daemon=True).start()
-        with open(os.devnull, "rb") as nothing, open(log, "ab") as file:
+        with Path(os.devnull).open("rb") as nothing, log.open("ab") as file:
             os.dup2(nothing.fileno(), 0)
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
@@ -195,14 +200,14 @@ def _run(script: Script) -> int:
     code = 0
     try:
         if script.module:
-            sys.argv, sys.path[0] = ["-m", *script.arguments], os.getcwd()
+            sys.argv, sys.path[0] = ["-m", *script.arguments], str(Path.cwd())
             runpy.run_module(script.name, run_name="__main__", alter_sys=True)
         else:
-            path = os.path.abspath(script.name)
-            sys.argv, sys.path[0] = [script.name, *script.arguments], os.path.dirname(path)
+            path = Path(script.name).absolute()
+            sys.argv, sys.path[0] = [script.name, *script.arguments], str(path.parent)
             main = ModuleType("__main__")
-            main.__file__, main.__builtins__, sys.modules["__main__"] = path, __builtins__, main
-            exec(compile(Path(path).read_bytes(), path, "exec"), vars(main))
+            main.__file__, main.__builtins__, sys.modules["__main__"] = str(path), __builtins__, main
+            exec(compile(path.read_bytes(), str(path), "exec"), vars(main))
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):

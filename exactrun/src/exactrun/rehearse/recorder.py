@@ -54,7 +54,7 @@ class Recorder(Trial):
         return self.own / "run"
 
     def begin(self, run: Any) -> None:
-        self.file = open(f"{self.out}.{run.ranks.rank}", "ab")  # noqa: SIM115 (until the process ends)
+        self.file = Path(f"{self.out}.{run.ranks.rank}").open("ab")  # noqa: SIM115 (until the process ends)
         register_optimizer_step_post_hook(lambda *_: files.begin())  # a `while` reads no batch
 
     def batch(self, run: Any, done: int | None) -> bool:
@@ -68,15 +68,15 @@ class Recorder(Trial):
         settled = bool(run._stepped) or not run._optimizers
         done = getattr(run._loops[-1].batches, "done", None) if run._loops else None
         self.write(run, STEP, done, seen.plain(loss, True) if loss is not None else "None", settled)
-        if run.ranks.main and run.completed == 1:
+        if run.ranks.main and run._completed == 1:
             libraries = [name for name, one in list(sys.modules.items()) if seen.library(one)]
             (self.own / MODULES).write_text("\n".join(libraries), encoding="utf-8")
-        if run.completed >= self.steps:
+        if run._completed >= self.steps:
             self.end(run)
-        return run.completed in self.saves
+        return run._completed in self.saves
 
     def saved(self, run: Any) -> None:
-        if self.kill and run.completed >= self.kill:
+        if self.kill and run._completed >= self.kill:
             run._saver_wait()
             run.ranks.barrier()
             self.file.flush()
@@ -94,7 +94,7 @@ class Recorder(Trial):
         with torch.no_grad():
             row = {
                 "kind": kind,
-                "step": run.completed,
+                "step": run._completed,
                 "done": done,
                 "loss": loss,
                 "settled": settled,

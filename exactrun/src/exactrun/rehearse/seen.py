@@ -218,7 +218,9 @@ class _Walk:
                 cells = zip(value.__code__.co_freevars, value.__closure__ or ())
                 for free, cell in cells:
                     if (inside := getattr(cell, "cell_contents", None)) is not None:
-                        self.add(free, inside, f"`state = run.state({free}={free})`, and use `state.{free}`", False, depth)
+                        self.add(
+                            free, inside, f"`state = run.state({free}={free})`, and use `state.{free}`", False, depth
+                        )
         elif isinstance(value, MethodType):
             self.add(name, value.__self__, place.remedy, place.whole, depth)
         elif isinstance(value, partial):
@@ -282,9 +284,17 @@ class _Walk:
         held = dict(getattr(value, "__dict__", {}))
         for kind in type(value).__mro__:
             slots = vars(kind).get("__slots__", ())
-            held |= {name: getattr(value, name) for name in ((slots,) if isinstance(slots, str) else slots) if hasattr(value, name)}
+            held |= {
+                name: getattr(value, name)
+                for name in ((slots,) if isinstance(slots, str) else slots)
+                if hasattr(value, name)
+            }
         library = type(value).__module__.partition(".")[0] in sys.stdlib_module_names
-        if library and type(value).__module__ not in ("types", "argparse", "random") and type(value).__module__ != "__main__":
+        if (
+            library
+            and type(value).__module__ not in ("types", "argparse", "random")
+            and type(value).__module__ != "__main__"
+        ):
             return
         remedy, whole = place.remedy, place.whole
         if not whole and held and not any(map(_has_objects, held.values())):
