@@ -178,7 +178,7 @@ def test_variables_and_ports_that_cannot_be_had(small: Path, arguments: list[str
     assert said in sentence(launch(small, "--cpu", "run", *arguments, "--", "true", docker=docker))
 
 
-SHOWING = ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify", "speed"]
+SHOWING = ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify", "speed", "rehearse"]
 
 
 @pytest.mark.parametrize("command", SHOWING)
@@ -206,6 +206,11 @@ def test_the_command_needs_no_dashes_and_keeps_its_own(small: Path) -> None:
     options = cli.parse(["--gpus", "0", "run", "-d", "--name", "a", "python", "--", "x"])
     assert (options.detach, options.name, options.gpus, options.rest) == (True, "a", "0", ["python", "--", "x"])
     assert cli.parse(["verify", "--json", "--cpu", "--only", "torch"]).rest == ["--json", "--only", "torch"]
+    assert cli.parse(["rehearse", "--steps", "9", "--", "a.py", "--steps", "2"]).rest == ["a.py", "--steps", "2"]
+    done = launch(small, "--cpu", "--dry-run", "rehearse", "--steps", "9", docker="exit 1")
+    package = json.loads((small / "stack.json").read_text())["package"]
+    words = f"python -m exactrun rehearse --steps 9 -- python -m {package}.train"
+    assert words in done.stdout, done.stdout
     done = launch(small, "--cpu", "--dry-run", "speed", "--lr", "1", "--json", "--task", "a:b", docker="exit 1")
     assert done.stdout.rstrip().endswith("gpukit speed --task a:b --minutes 3.0 --json --lr 1"), done.stdout
 

@@ -86,6 +86,7 @@ ARGUMENTS = {
     "--json": flag("print the result as JSON"),
     "--task": value("MODULE:FUNCTION", "the function that builds the task (default: this project's)"),
     "--minutes": value("N", "measure for at most N minutes (default: 3)", type=float, default=3.0),
+    "--steps": value("N", "steps of each run (default: 14)", type=int),
     "--report": value("FILE", "also write a Markdown file for an issue, without secrets"),
     "PKG": {"help": "a package, such as einops or 'einops>=0.8'", "nargs": "+"},
     "--digest": flag("also pin the base image's digest in the Dockerfile"),

@@ -7,6 +7,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from gpukit.project.location import find_root, root
 from gpukit.project.messages import RefusalError
@@ -57,7 +58,10 @@ def act(options: argparse.Namespace) -> int:
     if command == "try":
         chosen = given.get("cpu", False), given.get("gpus", ""), given.get("native", False), given.get("dry_run", False)
         return import_module("gpukit.launch.first_run").first_run(root(), *chosen)
-    inside = import_module("gpukit.image.guard").RECORD.is_file() if command in ("verify", "speed") else False
+    inside = import_module("gpukit.image.guard").RECORD.is_file() if command in ("verify", "speed", "rehearse") else False
+    if inside and command == "rehearse":
+        rehearsal = rehearsed(options, import_module("gpukit.project.stack").read(root() / "stack.json"))
+        os.execvp(rehearsal[0], rehearsal)
     if inside and ".whl" in __file__:  # ./launch runs without site-packages, and these need torch
         os.execvp("gpukit", ["gpukit", command, *(asked if command == "speed" else options.rest)])
     if command == "speed" and (inside or find_root() is None):
@@ -78,7 +82,9 @@ def act(options: argparse.Namespace) -> int:
     project = Project(root(), os.environ, given.get("cpu", False), given.get("gpus", ""), given.get("dry_run", False))
     if command == "speed":
         options.rest = asked
-    if command in ("run", "up", "notebook", "verify", "speed"):
+    if command == "rehearse":
+        options.rest = rehearsed(options, project.stack)
+    if command in ("run", "up", "notebook", "verify", "speed", "rehearse"):
         project.refuse_another_gpukit()
     if command == "run" and options.nproc:
         options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
@@ -94,6 +100,8 @@ def act(options: argparse.Namespace) -> int:
         return container.verify(project, ["gpukit", command, *options.rest])
     if command == "speed":
         return container.run(project, ["gpukit", command, *options.rest])
+    if command == "rehearse":
+        return container.run(project, options.rest)
     if command == "shell":
         return container.shell(project, options.rest)
     if command == "logs":
@@ -117,3 +125,10 @@ def act(options: argparse.Namespace) -> int:
     if command == "clean":
         return module.clean(project, options.keep, options.yes, options.images, options.checkpoints)
     return getattr(module, command)(project)
+
+
+def rehearsed(options: argparse.Namespace, stack: dict[str, Any]) -> list[str]:
+    """The command that rehearses a script; without one, the project's, as small as for a trial."""
+    steps = ["--steps", str(options.steps)] if options.steps else []
+    script = options.rest or ["python", "-m", f"{stack['package']}.train", *stack.get("trial", [])]
+    return ["python", "-m", "exactrun", "rehearse", *steps, "--", *script]

@@ -21,7 +21,7 @@ Run this project in its container, the same one that VS Code creates from .devco
 
 `--help` after a command lists its options, with examples.
 """
-WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours", "--on")
+WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours", "--on", "--steps")
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:
@@ -86,7 +86,7 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
         return start
 
     position = after_options(0)
-    if argv[position : position + 1] not in (["run"], ["shell"], ["submit"]):
+    if argv[position : position + 1] not in (["run"], ["shell"], ["submit"], ["rehearse"]):
         return argv, []
     position = after_options(position + 1)
     return argv[:position], argv[position + (argv[position : position + 1] == ["--"]) :]

@@ -126,6 +126,17 @@ examples:
   ./launch speed                          the same in a shell of the container: gpukit speed
   ./launch speed --batch-size 128 --json""",
     ),
+    "rehearse": Command(
+        "run the training script, kill it, resume it, and compare every number; in a scratch folder",
+        ["--steps", "CMD"],
+        epilog="""\
+examples:
+  ./launch rehearse                                          this project's train.py
+  ./launch rehearse -- python -m yourpackage.train --lr 1    with options, or another script
+  ./launch rehearse -- torchrun --nproc-per-node 2 -m yourpackage.train
+
+exit code: 0 it resumes exactly, 1 it does not, or cannot be rehearsed""",
+    ),
     "plan": Command(
         "check, before anything is downloaded, that image, packages, and driver fit a GPU that is not here",
         ["--for", "--driver", "--batch-size", "--prove", "--refresh", "--json"],

@@ -139,6 +139,8 @@ def act(project: Project, options: Any) -> int:
         if options.detach:
             return detach(project, options.rest, options.name, values)
         return run(project, options.rest, values)
+    if command == "rehearse":
+        return run(project, options.rest)
     if command in ("verify", "speed", "plan"):
         return run(project, ["gpukit", command, *options.rest], here=command != "plan")
     if command == "shell":
