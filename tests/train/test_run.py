@@ -207,14 +207,6 @@ def test_a_checkpoint_waits_for_the_optimizer(tmp_path: Path) -> None:
     assert saved == [3, 6]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_samples_that_nothing_seeds_are_reported(workers: int, tmp_path: Path, capfd: Any) -> None:
-    for drawn in (False, True):
-        with Run(tmp_path / str(drawn)) as run:
-            train(run, 1, DataLoader(Samples(drawn=drawn), 4, num_workers=workers))
-        assert ("draws from a generator that nothing seeds" in capfd.readouterr().err) == drawn
-
-
 def test_a_signal_saves_and_stops(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stopped, Run(tmp_path / "x") as run:
         run.keep(count=(count := [0]))
@@ -406,19 +398,6 @@ def test_loops_that_go_on_together_are_refused(tmp_path: Path) -> None:
     with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="zip"):
         for _ in zip(run.enumerate(range(3)), run.enumerate(range(3))):
             run.step()
-
-
-def test_a_loader_that_the_script_reads_is_reported(tmp_path: Path, capsys: Any) -> None:
-    for own in (True, False):
-        with Run(tmp_path / str(own), save_steps=1) as run:
-            loader = DataLoader(Samples(), 2)
-            batches = iter(loader) if own else run.enumerate(loader)
-            fixed = iter(DataLoader(Samples(), 2))  # batches that are always the same
-            next(fixed)
-            for _ in range(4):
-                next(batches)
-                run.step()
-        assert ("reads a DataLoader of Samples" in capsys.readouterr().err) == own
 
 
 def test_a_loop_that_is_left_after_its_step_is_reported(tmp_path: Path, capsys: Any) -> None:
