@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpukit.verify.smi import parse
+from gpukit.host.smi import parse
 
 # Recorded 2025-10-13 with driver 575.51.02 on a laptop, from a public repository's notes; names of processes taken out.
 LAPTOP = """<?xml version="1.0" ?>

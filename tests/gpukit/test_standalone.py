@@ -357,7 +357,7 @@ def test_verify_judges_the_torch_that_is_installed(container) -> None:
     old = Devices((Device("NVIDIA GeForce RTX 5070 Ti", "12.0"),), ("sm_80", "sm_90"))
     no_kernels = found(torch=Torch("2.5.1+cu124", "12.4"), devices=old)["kernels"]
     assert no_kernels.status == FAIL and "whl/cu130" in no_kernels.remedy
-    from gpukit.verify.smi import Smi
+    from gpukit.host.smi import Smi
 
     behind = found(smi=Smi("550.54.14", ()))["torch"]
     assert (behind.cause_id, behind.status) == ("driver-too-old", FAIL) and "580" in behind.remedy

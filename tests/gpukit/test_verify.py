@@ -10,8 +10,9 @@ import pytest
 
 from gpukit.findings.checks import run, select
 from gpukit.findings.finding import to_json
+from gpukit.host.health import XIDS
+from gpukit.host.smi import Card, Smi, parse
 from gpukit.image.guard import Change
-from gpukit.verify import gpu
 from gpukit.verify import main as verify
 from gpukit.verify.hardware import LANE_GB_S
 from gpukit.verify.machine import gigabytes
@@ -29,7 +30,6 @@ from gpukit.verify.probes import (
     Versions,
 )
 from gpukit.verify.requirements import Conflict, Import, Requirements, Unmet
-from gpukit.verify.smi import Card, Smi, parse
 from gpukit.verify.software import local_part
 from gpukit.verify.torch_process import TorchError
 from tests.gpukit.test_smi import RECORDED
@@ -683,9 +683,10 @@ FAULTS.update(
         "a braked card": (gemm(60, slowed=["hw_power_brake_slowdown"]), "clocks", "gpu-power-brake"),
         "uncorrected errors": (card(uncorrected=2), "health", "gpu-memory-fault"),
         "no spare row": (card(uncorrected=1, failure=True), "health", "gpu-memory-no-spare-rows"),
+        "a state that is not told in time": ({"smi": Smi(message="no answer", late=True)}, "health", "driver-hangs"),
         "a pending row": (card(uncorrected=0, pending=True), "health", "gpu-memory-rows-pending"),
         "recovery": (card(recovery="Reset"), "health", "driver-requests-recovery", "Reset"),
-        "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", "gpu-reported", gpu.XIDS[79]),
+        "Xid 79": ({"xids": (("0000:01:00", 79),)}, "xid", "gpu-reported", XIDS[79]),
     }
 )
 

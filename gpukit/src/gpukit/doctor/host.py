@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.machine import Machine
-from gpukit.host import facts, uv
+from gpukit.host import facts, health, smi, uv
 from gpukit.host.memory import meminfo
 from gpukit.host.preflight import GPU_KINDS, refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
@@ -39,6 +39,7 @@ CARDS = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=
 MIG = ["nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader"]
 FABRIC = ["nvidia-smi", "--query-gpu=fabric.state", "--format=csv,noheader"]
 LISTED = ["nvidia-smi", "-L"]
+JOURNAL = ["journalctl", "--dmesg", "--boot", "--quiet", "--output=cat"]
 TOOLKIT = ["nvidia-ctk", "--version"]
 UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-cdi-refresh.path", "docker")
 SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
@@ -145,11 +146,12 @@ class Host:
             "endpoint": (ENDPOINT, SHORT_TIMEOUT),
         }
         commands = {} if native else commands
-        smi = {"cards": CARDS} if gpu else {}
+        queries = {"cards": CARDS} if gpu else {}
         if stack.gpu and gpu:
-            smi.update(mig=MIG, fabric=FABRIC, listed=LISTED)
+            queries.update(mig=MIG, fabric=FABRIC, listed=LISTED, smi=smi.COMMAND)
             commands.update(toolkit=(TOOLKIT, SHORT_TIMEOUT), units=(["systemctl", "is-active", *UNITS], SHORT_TIMEOUT))
-        commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in smi.items()})
+            commands.update(journal=(JOURNAL, SHORT_TIMEOUT))
+        commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in queries.items()})
         self._asked = {name: self._ask(*what) for name, what in commands.items()}
         self._folders = Background(self._look_at_folders, SHORT_TIMEOUT, None)
         self._merge = Background(self._look_at_merge, SHORT_TIMEOUT, Merge())
@@ -216,6 +218,31 @@ class Host:
         return self._answer("listed")
 
     @cached_property
+    def smi(self) -> smi.Smi:
+        """What nvidia-smi says of each GPU's state."""
+        return smi.read(self._answer("smi"))
+
+    @cached_property
+    def log(self) -> str | None:
+        """The kernel's log of this boot; None if this user cannot read it."""
+        return health.kernel_log() or self._answer("journal").out or None
+
+    @property
+    def xids(self) -> tuple[tuple[str, int], ...] | None:
+        return health.xids(self.log)
+
+    @cached_property
+    def given(self) -> int:
+        """How many GPUs of the driver this process should see.
+
+        A container and a Slurm job see the whole bus, but were given device files.
+        """
+        nodes = [os.access(node, os.R_OK | os.W_OK) for node in Path("/dev").glob("nvidia[0-9]*")]
+        if facts.container() or not all(nodes):
+            return sum(nodes)
+        return sum(device.kind == "gpu" and device.driver == "nvidia" for device in self.pci or ())
+
+    @cached_property
     def units(self) -> dict[str, str]:
         """The states of the relevant services: active, inactive, failed; empty without systemd."""
         states = self._answer("units").out.split()
@@ -228,7 +255,8 @@ class Host:
     @cached_property
     def special_places(self) -> tuple[str, ...]:
         """Whose sentences come first; on a DGX Spark, the driver comes with DGX OS."""
-        return ("spark",) if self.exists(facts.FASTOS) else (self.system,)
+        inside = ("container",) if facts.container() else ()
+        return (*inside, "spark" if self.exists(facts.FASTOS) else self.system)
 
     @cached_property
     def arch(self) -> str:
