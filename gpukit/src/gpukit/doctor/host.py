@@ -238,7 +238,7 @@ class Host:
         A container and a Slurm job see the whole bus, but were given device files.
         """
         nodes = [os.access(node, os.R_OK | os.W_OK) for node in Path("/dev").glob("nvidia[0-9]*")]
-        if facts.container() or not all(nodes):
+        if nodes and (facts.container() or not all(nodes)):
             return sum(nodes)
         return sum(device.kind == "gpu" and device.driver == "nvidia" for device in self.pci or ())
 
