@@ -158,11 +158,7 @@ def _highest_floor(stack: Stack) -> str:
 
 
 def _base(stack: Stack) -> str:
-    return (
-        f"PyTorch for CUDA {stack.cuda}"
-        if stack.standalone and stack.base == "wheel"
-        else f"The base image ({stack.image})"
-    )
+    return f"PyTorch for CUDA {stack.cuda}" if stack.base == "wheel" else f"the base image ({stack.image})"
 
 
 def _floor(card: Card, stack: Stack) -> tuple[str | None, str]:

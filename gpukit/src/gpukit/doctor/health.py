@@ -32,7 +32,7 @@ def busy(probes: Any, stack: Stack) -> Finding:
         held = bool(card.used and card.memory) and card.used > BUSY * card.memory and not card.display and not card.mig
         if held or card.computing:
             memory = "memory unknown" if card.used is None else f"{card.used} MiB"
-            used.append(f"{card.name}: {memory}, {card.computing or 'no'} listed programs")
+            used.append(f"{card.name}: {memory}, programs listed: {card.computing}")
     return problem("gpu-busy", "; ".join(used), "nothing else") if used else passed("free")
 
 
