@@ -361,6 +361,8 @@ def test_verify_judges_the_torch_that_is_installed(container) -> None:
 
     behind = found(smi=Smi("550.54.14", ()))["torch"]
     assert (behind.cause_id, behind.status) == ("driver-too-old", FAIL) and "580" in behind.remedy
+    rented = found(smi=Smi("550.54.14", ()), special_places=("container",))["torch"]
+    assert "Give this machine back" in rented.remedy and "580" in rented.remedy
 
 
 def test_verify_without_torch_prints_the_install_command(nowhere, programs, capsys, monkeypatch) -> None:

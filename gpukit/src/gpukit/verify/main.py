@@ -110,6 +110,11 @@ class Environment(Container):
     def requirements(self) -> Requirements:
         return Requirements(reason="There is no project.")
 
+    @property
+    def special_places(self) -> tuple[str, ...]:
+        """A container that no project made is often rented."""
+        return ("container",) if facts.container() else ()
+
 
 def outside(argv: list[str] | None = None) -> int:
     """Outside a project: whether this environment's torch works on this machine's GPU."""
