@@ -82,7 +82,7 @@ def machine(**changes: Any) -> SimpleNamespace:
         "native_folders": ["/home/me/.local/share", "/home/me/.cache/uv"],
         "created": False,
     }
-    seen["given"] = len(changes.get("smi", seen["smi"]).cards)
+    seen["given"] = len(changes.get("cards", seen["cards"]).out.splitlines())
     seen["xids"] = xids(changes.get("log", ""))
     unknown = set(changes) - set(seen)
     assert not unknown, unknown

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from gpukit.doctor import health
 from gpukit.doctor import main as doctor
-from gpukit.doctor.host import Host
+from gpukit.doctor.host import Host, Result
 from gpukit.findings.checks import run, select
 from gpukit.project.stack import load
 from gpukit.wheel.vendor import put
@@ -161,6 +162,17 @@ def test_a_driver_that_hangs_is_unknown(rented):
     assert (code, found["driver"]["cause_id"], found["driver"]["completed"]) == (2, "driver-hangs", False)
 
 
+@pytest.mark.parametrize(("gpus", "busy"), [("all", "WARN"), ("0", "PASS"), ("1", "WARN"), ("GPU-1", "WARN")])
+def test_only_the_requested_gpus_have_to_be_free(project, monkeypatch, gpus, busy):
+    memory = "<fb_memory_usage><total>100 MiB</total><used>{} MiB</used></fb_memory_usage>"
+    states = [f"<gpu><uuid>GPU-{index}</uuid>{memory.format(used)}</gpu>" for index, used in enumerate((1, 50))]
+    answers = {"smi": Result(0, XML.format(driver="580", gpus="".join(states)))}
+    with Host(load(project / "stack.json"), project, gpu=False) as probes:
+        probes.gpus = gpus
+        monkeypatch.setattr(probes, "_answer", lambda name: answers.get(name, Result(None)))
+        assert run([health.busy], probes, load(project / "stack.json"))[0].status == busy
+
+
 def test_seven_of_eight_gpus(rented, tmp_path, monkeypatch):
     """As the kernel lists them: eight GPUs of the driver, and one that another module holds."""
     for index in range(9):
@@ -172,10 +184,16 @@ def test_seven_of_eight_gpus(rented, tmp_path, monkeypatch):
         (device / "vendor").write_text("0x10de\n", encoding="utf-8")
         (device / "driver").symlink_to(module)
     monkeypatch.setattr("gpukit.host.facts.PCI", str(tmp_path / "bus"))
-    code, found = rented("NVIDIA GeForce RTX 5090, 580.95.05, 12.0", container=False, gpus=7)
+    monkeypatch.setattr("gpukit.doctor.host.DEVICES", tmp_path)
+    row = "NVIDIA GeForce RTX 5090, 580.95.05, 12.0"
+    code, found = rented(row, gpus=7)
     assert (code, found["lost"]["seen"], found["lost"]["cause_id"]) == (1, "7 of 8", "gpu-missing")
-    code, found = rented("NVIDIA GeForce RTX 5090, 580.95.05, 12.0", container=False, gpus=8)
-    assert (code, found["lost"]["status"]) == (0, "PASS")
+    assert rented(row, gpus=8)[0] == 0
+    for index in (0, 1):  # a job or a container that was given two
+        (tmp_path / f"nvidia{index}").touch()
+    assert rented(row, gpus=2)[0] == 0
+    code, found = rented(row, gpus=1)
+    assert (code, found["lost"]["seen"]) == (1, "1 of 2")
 
 
 # With a real client of Docker, and real engines where one is asked.

@@ -8,6 +8,7 @@ from gpukit.doctor.engine import without_gpu
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.host import health as judge
+from gpukit.host.cards import cards
 from gpukit.project.stack import Stack
 
 # Of a GPU's memory. An idle GPU without a display uses some MiB of it; in a pod, nvidia-smi may list no process.
@@ -36,10 +37,10 @@ def busy(probes: Any, stack: Stack) -> Finding:
     return problem("gpu-busy", "; ".join(used), "nothing else") if used else passed("free")
 
 
-@check("lost", "GPUs present", needs="driver", causes="gpu-missing", skip=unreadable)
+@check("lost", "GPUs present", needs="driver", causes="gpu-missing", skip=without_gpu)
 def lost(probes: Any, stack: Stack) -> Finding:
     """nvidia-smi lists every GPU that this machine has on its bus, or that a container or job was given."""
-    found, there = len(probes.smi.cards), probes.given
+    found, there = len(cards(probes.cards.out)), probes.given
     if found < there:
         return problem("gpu-missing", f"{found} of {there}", count(there, "GPU"), missing=there - found)
     return passed(count(found, "GPU"))
@@ -48,11 +49,11 @@ def lost(probes: Any, stack: Stack) -> Finding:
 @check("link", "PCIe link", needs="driver", causes="link-narrow", skip=unreadable)
 def link(probes: Any, stack: Stack) -> Finding:
     """Each GPU uses all lanes that it can have here. The generation says nothing: it drops while a GPU is idle."""
-    cards = [card for card in probes.smi.cards if card.width and card.widest]
-    for card in cards:
+    known = [card for card in probes.smi.cards if card.width and card.widest]
+    for card in known:
         if card.width < card.widest:
             return problem("link-narrow", f"{card.name}: x{card.width}", f"x{card.widest}")
-    return passed(", ".join(f"x{card.width}" for card in cards)) if cards else skipped("not-reported")
+    return passed(", ".join(f"x{card.width}" for card in known)) if known else skipped("not-reported")
 
 
 @check("clocks", "Clocks", needs="driver", causes=judge.SLOWED, skip=unreadable)

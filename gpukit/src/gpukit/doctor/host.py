@@ -13,7 +13,7 @@ import re
 import shutil
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,7 @@ JOURNAL = ["journalctl", "--dmesg", "--boot", "--quiet", "--output=cat"]
 TOOLKIT = ["nvidia-ctk", "--version"]
 UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-cdi-refresh.path", "docker")
 SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
+DEVICES = Path("/dev")
 
 
 @dataclass(frozen=True)
@@ -219,8 +220,11 @@ class Host:
 
     @cached_property
     def smi(self) -> smi.Smi:
-        """What nvidia-smi says of each GPU's state."""
-        return smi.read(self._answer("smi"))
+        """What nvidia-smi says of the state of the GPUs that are requested, or of all."""
+        found = smi.read(self._answer("smi"))
+        chosen = (self.gpus or "all").split(",")
+        cards = [card for index, card in enumerate(found.cards) if {str(index), card.uuid} & {*chosen}]
+        return replace(found, cards=tuple(cards) or found.cards)
 
     @cached_property
     def log(self) -> str | None:
@@ -233,14 +237,12 @@ class Host:
 
     @cached_property
     def given(self) -> int:
-        """How many GPUs of the driver this process should see.
-
-        A container and a Slurm job see the whole bus, but were given device files.
+        """How many GPUs of the driver this process should see. Containers and Slurm's jobs see the whole bus, but can
+        open only the device files of their own GPUs.
         """
-        nodes = [os.access(node, os.R_OK | os.W_OK) for node in Path("/dev").glob("nvidia[0-9]*")]
-        if nodes and (facts.container() or not all(nodes)):
-            return sum(nodes)
-        return sum(device.kind == "gpu" and device.driver == "nvidia" for device in self.pci or ())
+        nodes = sum(os.access(node, os.R_OK | os.W_OK) for node in DEVICES.glob("nvidia[0-9]*"))
+        bus = sum(device.kind == "gpu" and device.driver == "nvidia" for device in self.pci or ())
+        return min(filter(None, (nodes, bus)), default=0)
 
     @cached_property
     def units(self) -> dict[str, str]:
