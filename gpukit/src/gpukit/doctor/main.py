@@ -15,7 +15,7 @@ from gpukit.doctor import card, disk, driver, engine, grant, machine, mounts, pr
 from gpukit.doctor.host import Host
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
-from gpukit.findings.checks import Check, Extra, checks_of, command, run
+from gpukit.findings.checks import Check, Extra, checks_of, command, natively, run
 from gpukit.findings.finding import FAIL, skipped
 from gpukit.findings.private import mask
 from gpukit.host import facts, stacks
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False)
 def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) -> list[Check]:
     """The checks, adapted to --cpu and --native, and outside a project to machines without Docker or without a GPU."""
     if native:
-        checks = [without_containers(each) for each in checks]
+        checks = [natively(each, stacks.natively) for each in checks]
 
     def judge(each: Check) -> Any:
         def judged(probes: Any, stack: Stack) -> Any:
@@ -106,16 +106,6 @@ def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) ->
         return judged
 
     return [replace(each, judge=judge(each)) for each in checks]
-
-
-def without_containers(each: Check) -> Check:
-    if each.container:
-        return replace(each, judge=lambda probes, stack: skipped("not-used-natively"), needs=())
-    containers = [other.id for other in CHECKS if other.container]
-    needs = tuple(need for need in each.needs if need not in containers)
-    return replace(
-        each, judge=lambda probes, stack: each.judge(probes, stacks.natively(stack)), needs=needs, native=True
-    )
 
 
 def early() -> int:

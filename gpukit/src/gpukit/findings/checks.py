@@ -111,6 +111,15 @@ def check(
     return decorated
 
 
+def natively(each: Check, own: Callable[[Stack], Stack]) -> Check:
+    """A check in a native environment, where nothing is about a container. `own`: the stack as it is there."""
+
+    def judged(probes: Any, stack: Stack) -> Finding:
+        return skipped("not-used-natively") if each.container else each.judge(probes, own(stack))
+
+    return replace(each, judge=judged, native=True)
+
+
 def checks_of(*modules: ModuleType, level: str = "") -> list[Check]:
     """The checks of these modules, in the order in which they are written there; of one level, if it is given."""
     checks = [each for module in modules for each in vars(module).values() if isinstance(each, Check)]
