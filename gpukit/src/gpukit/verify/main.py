@@ -101,18 +101,11 @@ def outside(argv: list[str] | None = None) -> int:
         python = next(pythons(), None)
         if python:
             os.execv(python, [python, "-c", RUN, str(PACKAGES), *argv])
-        return _no_torch()
+        install = stacks.needs(facts.local(None)).native["install"]
+        print(f"verify: PyTorch is not installed here. To install it for this machine: {install}", file=sys.stderr)
+        return 2
     checks = [standalone(each) for each in CHECKS if not each.project]
     return command("verify", ABOUT_OUTSIDE, checks, Environment, argv, needs=lambda: stacks.needs(facts.local(None)))
-
-
-def _no_torch() -> int:
-    stack = stacks.needs(facts.local(None))
-    print(
-        f"verify: PyTorch is not installed here. To install it for this machine: {stack.native['install']}",
-        file=sys.stderr,
-    )
-    return 2
 
 
 def pythons() -> Iterator[str]:
