@@ -205,14 +205,6 @@ def test_remedies_without_a_container(container, make_stack):
     assert "`./launch --native build`" in gpukit.remedy
 
 
-def lacks(kind="ImportError", text="", log=""):
-    return {"torch": Torch(error=TorchError(kind, text, log))}
-
-
-def fails(kind, text="", log="", **more):
-    return {"compiled": broken(kind, text, log), **more}
-
-
 def devices(message="", found=(), arch_list=("sm_75", "sm_120")):
     return {"devices": Devices(found, arch_list, message)}
 
@@ -224,8 +216,22 @@ def place(path="/workspace", there=True, mounted=True, error=None, **more):
     return (Place(path, there, mounted, problem=os.strerror(error) if error else "", error=error, **more),)
 
 
-def broken(kind, text="", log="", device="cuda:0"):
-    return Outcome(device, error=TorchError(kind, text, log))
+# The attribute of the probes in which a check sees an error of torch.
+PROBES = {
+    "matmul": "matmuls", "convolution": "convolution", "attention": "attention", "amp": "amp", "peers": "peers",
+    "memory": "memory_patterns", "transfer": "transfers", "gemm": "gemms", "oom": "out_of_memory", "tensor": "tensors",
+    "loader": "loader", "compile": "compiled", "training": "training", "tracking": "trackers",
+}  # fmt: skip
+
+
+def erring(id, kind="", text="", log="", device="cuda:0", status=None):
+    """What a check sees of an exception in torch, or of how its process ended."""
+    error = TorchError(kind, text, log, status)
+    if id == "import":
+        return {"torch": Torch(error=error)}
+    outcome = Outcome(device, error=error)
+    several = id in ("memory", "transfer", "gemm", "tensor", "training", "tracking")
+    return {**(TWO if id == "peers" else {}), PROBES[id]: (outcome,) if several else outcome}
 
 
 def products(**errors):
@@ -314,11 +320,6 @@ FAULTS = [
     ("base-image", "base-moved", {"base_image": f"python:3.12-slim-trixie@sha256:{'b' * 64}"}),
     ("python", "python-other-version", {"python": "3.13.1"}),
     ("venv", "venv-active", {"prefixes": ("/workspace/.venv", "/usr")}),
-    ("import", "torch-not-installed", lacks("ModuleNotFoundError", "No module named 'torch'")),
-    ("import", "torch-library-missing", lacks("ImportError", "libcudart.so.13: cannot open shared")),
-    ("import", "torch-import-crashes", lacks("Death", "was ended by SIGSEGV"), "SIGSEGV"),
-    ("import", "torch-import-hangs", lacks("Timeout", "no answer in 120 s")),
-    ("import", "torch-broken", lacks("SyntaxError", "invalid")),
     ("torch", "torch-other-version", {"torch": Torch("2.15.0+cu130", "13.0")}),
     ("cuda", "torch-other-cuda", {"torch": Torch("2.14.1+cu130", "12.8")}),
     ("protected", "protected-changed", {"protected_changes": [Change("torch", "2.14.1", "2.15.0")]}),
@@ -349,17 +350,11 @@ FAULTS = [
     ("kernels", "no-kernel", devices(found=(Device("RTX 5090", "12.0"),), arch_list=("sm_80", "sm_90"))),
     ("tensor", "gpu-results-wrong", {"tensors": (on("cuda:0", equal=False),)}),
     ("tensor", "gpu-results-wrong", {"tensors": (on("cuda:0", equal=True), on("cuda:1", equal=False))}, "cuda:1"),
-    ("tensor", "gpu-computing-fails", {"tensors": (broken("AcceleratorError", "?"),)}),
-    ("compile", "no-cpp-compiler", fails("InvalidCxxCompiler", "No working C++ compiler", compiler=None)),
-    ("compile", "no-python-headers", fails("CppCompileError", NOT_COMPILED)),
     (
         "compile",
-        "no-python-headers",
-        fails("CalledProcessError", "gcc failed", "main.c:5:10: fatal error: Python.h: No such file"),
+        "no-cpp-compiler",
+        {**erring("compile", "InvalidCxxCompiler", "No working C++ compiler"), "compiler": None},
     ),
-    ("compile", "ptxas-too-old", fails("PTXASError", "ptxas fatal: Value 'sm_121a' is not defined")),
-    ("compile", "compiler-hangs", fails("Timeout", "no answer in 180 s")),
-    ("compile", "torch-compile-fails", fails("BackendCompilerFailed", "?")),
     ("compile", "compile-disabled", {"compiled": on("cuda:0", equal=True, compiled=False)}),
     ("compile", "compiled-results-wrong", {"compiled": on("cuda:0", equal=False, compiled=True)}),
     ("user", "runs-as-root", {"user": User(0, "root", "/workspace", 1000)}),
@@ -395,23 +390,6 @@ FAULTS = [
     ("cpus", "cpu-quota-small", {"processors": Processors(64, 64, 2.0)}, "OMP_NUM_THREADS=2"),
     ("jupyter", "jupyter-other-python", {"kernel": Kernel("python3", "/opt/python", "/opt")}, "kernelspec"),
     ("jupyter", "jupyter-kernel", {"kernel": Kernel("python3", message="cannot import ipykernel")}),
-    ("loader", "shared-memory", {"loader": broken("RuntimeError", BUS_ERROR)}),
-    ("loader", "worker-killed", {"loader": broken("RuntimeError", KILLED)}),
-    (
-        "loader",
-        "library-crashed",
-        {"loader": broken("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Segmentation fault. ")},
-    ),
-    # https://github.com/michuanhaohao/reid-strong-baseline/issues/29
-    (
-        "loader",
-        "worker-gone",
-        {"loader": broken("RuntimeError", "DataLoader worker (pid(s) 15927) exited unexpectedly")},
-    ),
-    ("loader", "open-files", {"loader": broken("RuntimeError", ANCDATA)}),
-    ("loader", "process-limit", {"loader": broken("BlockingIOError", "[Errno 11] Resource temporarily unavailable")}),
-    ("loader", "loader-timeout", {"loader": broken("Timeout", "no answer in 90 s")}),
-    ("loader", "loader-fails", {"loader": broken("RuntimeError", "?")}),
     ("loader", "loader-results-wrong", {"loader": on("", workers=2, equal=False, seconds=1.0)}),
     ("collective", "shared-memory", ranks(message=SHM_SEGMENT)),
     ("collective", "ranks-hang", ranks(silent=[1])),
@@ -419,14 +397,10 @@ FAULTS = [
     ("collective", "ranks-interface", ranks(message="Bootstrap : no socket interface found")),
     ("collective", "ranks-fail", ranks(ended=[0, -11])),
     ("ptxas", "ptxas-too-old", {"assembler": ("/triton/ptxas", ("sm_90a", "sm_100a"))}),
-    ("compile", "ptxas-too-old", fails("NoTritonConfigsError", PTXAS)),
-    ("tensor", "gpu-memory-taken", {"tensors": (broken("OutOfMemoryError", OOM),)}),
-    ("tensor", "gpu-memory-or-libraries", {"tensors": (broken("RuntimeError", CUBLAS),)}),
     ("gpu", "gpu-exclusive", devices("CUDA error: CUDA-capable device(s) is/are busy or unavailable")),
     ("matmul", "matmul-inexact", products(fp16=0.3)),
     ("matmul", "matmul-inexact", products(fp8=float("nan"))),
     ("matmul", "tf32-forced", {**products(fp32=2.5e-3), "environment": {"NVIDIA_TF32_OVERRIDE": "1"}}),
-    ("convolution", "two-cudnn", {"convolution": broken("RuntimeError", SUBLIBRARY)}),
     ("convolution", "cudnn-not-found", {"convolution": on(error=0.0, tolerance=1e-4, cudnn=None, enabled=True)}),
     (
         "convolution",
@@ -439,7 +413,6 @@ FAULTS = [
         {"attention": on(kind="bf16", error=1e-4, tolerance=1e-2, ways={"flash": 0.4})},
     ),
     ("amp", "half-precision-fails", {"amp": on(first=2.0, last=float("nan"), scale=1.0)}),
-    ("training", "checkpoint-fails", {"training": (broken("OSError", "[Errno 5] ?"),)}),
     ("training", "resumed-run-differs", losses(again=[9.0] * 5)),
     ("memory", "gpu-memory-wrong", {"memory_patterns": (on(bytes=1, wrong=[3], free=1, shared=False),)}),
     ("oom", "memory-limit-ineffective", {"out_of_memory": on(caught="", works=True, kept=0)}),
@@ -502,7 +475,7 @@ FAULTS = [
     (
         "tracking",
         "tracker-fails",
-        {"trackers": (broken("ImportError", "cannot import name 'x' from 'wandb'", device="wandb"),)},
+        erring("tracking", "ImportError", "cannot import name 'x' from 'wandb'", device="wandb"),
         "Weights & Biases",
     ),
     ("tracking", "tracker-writes-nothing", {"trackers": (on("mlflow", files=0),)}, "MLflow"),
@@ -523,8 +496,90 @@ FAULTS = [
     ("health", "gpu-memory-no-spare-rows", card(uncorrected=1, failure=True)),
     ("health", "gpu-memory-rows-pending", card(uncorrected=0, pending=True)),
     ("health", "driver-requests-recovery", card(recovery="Reset"), "Reset"),
+    (
+        "collective",
+        "peer-access",
+        ranks(message="failure 'peer access is not supported between these two devices'"),
+    ),
+    ("collective", "shared-memory", ranks(message="Call to posix_fallocate failed : No space left on device")),
+    ("collective", "ranks-hang", ranks(message="Watchdog caught collective operation timeout")),
+    ("limits", "stack-limit-low", {"limits": {**LIMITS, "stack": 1 << 20}}),
+    ("read-only", "network-drive", {"read_only": place("/data", error=errno.ESTALE)}),
+    ("caches", "network-drive", {"caches": place("/c", error=errno.ENOTCONN)}),
+    ("training", "check-loss-not-finite", losses(values=[float("nan")] * 10)),
     ("xid", "gpu-reported", {"xids": (("0000:01:00", 79),)}, gpu.XIDS[79]),
 ]
+
+
+# Errors of torch, of compilers, and of NCCL, in their own words: the kind of the exception, its text, and the output.
+ERRORS = [
+    ("import", "torch-not-installed", "ModuleNotFoundError", "No module named 'torch'"),
+    ("import", "torch-library-missing", "ImportError", "libcudart.so.13: cannot open shared"),
+    ("import", "torch-import-crashes", "Death", "was ended by SIGSEGV"),
+    ("import", "torch-import-hangs", "Timeout", "no answer in 120 s"),
+    ("import", "torch-broken", "SyntaxError", "invalid"),
+    ("tensor", "gpu-computing-fails", "AcceleratorError", "?"),
+    ("compile", "no-python-headers", "CppCompileError", NOT_COMPILED),
+    (
+        "compile",
+        "no-python-headers",
+        "CalledProcessError",
+        "gcc failed",
+        "main.c:5:10: fatal error: Python.h: No such file",
+    ),
+    ("compile", "ptxas-too-old", "PTXASError", "ptxas fatal: Value 'sm_121a' is not defined"),
+    ("compile", "compiler-hangs", "Timeout", "no answer in 180 s"),
+    ("compile", "torch-compile-fails", "BackendCompilerFailed", "?"),
+    ("loader", "shared-memory", "RuntimeError", BUS_ERROR),
+    ("loader", "worker-killed", "RuntimeError", KILLED),
+    (
+        "loader",
+        "library-crashed",
+        "RuntimeError",
+        "DataLoader worker (pid 7) is killed by signal: Segmentation fault. ",
+    ),
+    # https://github.com/michuanhaohao/reid-strong-baseline/issues/29
+    ("loader", "worker-gone", "RuntimeError", "DataLoader worker (pid(s) 15927) exited unexpectedly"),
+    ("loader", "open-files", "RuntimeError", ANCDATA),
+    ("loader", "process-limit", "BlockingIOError", "[Errno 11] Resource temporarily unavailable"),
+    ("loader", "loader-timeout", "Timeout", "no answer in 90 s"),
+    ("loader", "loader-fails", "RuntimeError", "?"),
+    ("compile", "ptxas-too-old", "NoTritonConfigsError", PTXAS),
+    ("tensor", "gpu-memory-taken", "OutOfMemoryError", OOM),
+    ("tensor", "gpu-memory-or-libraries", "RuntimeError", CUBLAS),
+    ("convolution", "two-cudnn", "RuntimeError", SUBLIBRARY),
+    ("training", "checkpoint-fails", "OSError", "[Errno 5] ?"),
+    # https://github.com/pytorch/pytorch/issues: what torch.compile raised, by its last line
+    (
+        "compile",
+        "no-compiler",
+        "",
+        "RuntimeError: Failed to find C compiler. Please specify via CC environment variable",
+    ),
+    ("compile", "libcuda-not-listed", "", "/usr/bin/ld: cannot find -lcuda: No such file or directory"),
+    ("compile", "triton-mismatch", "TritonMissing", "Cannot find a working triton installation"),
+    ("compile", "no-such-user", "KeyError", "'getpwuid(): uid not found: 4321'"),
+    ("compile", "disk-full", "OSError", "[Errno 28] No space left on device: '/tmp/torchinductor_dev/x.cpp'"),
+    ("compile", "temporary-folder-noexec", "", "ImportError: /tmp/x.so: failed to map segment from shared object"),
+]
+# Each has the same cause in every check that computes on the GPU.
+ON_THE_GPU = [
+    ("no-kernel", "", "no kernel image is available for execution on the device"),
+    ("gpu-exclusive", "", "CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+    ("gpu-memory-fault", "", "CUDA error: uncorrectable ECC error encountered"),
+    ("kernel-crashed", "", "CUDA error: unspecified launch failure"),
+    ("gpu-lost", "", "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."),
+    ("kernel-crashed", "", "CUDA error: an illegal memory access was encountered"),
+    ("gpu-memory-taken", "", "CUDA error: out of memory"),
+    ("gpu-memory-or-libraries", "", "CUDNN_STATUS_NOT_INITIALIZED"),
+    ("two-cudnn", "", "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH"),
+    ("gpu-computing-fails", "", "something new"),
+    ("host-memory-full", "Death", "was ended by SIGKILL", "", "cuda:0", -signal.SIGKILL),
+    ("gpu-hangs", "Timeout", "no answer in 60 s"),
+]
+COMPUTING = ("matmul", "convolution", "attention", "amp", "memory", "transfer", "gemm", "oom", "peers", "tensor")
+FAULTS += [(id, cause, erring(id, *error)) for id, cause, *error in ERRORS]
+FAULTS += [(id, cause, erring(id, *error)) for cause, *error in ON_THE_GPU for id in COMPUTING]
 
 
 @pytest.mark.parametrize(("id", "cause", "seen", "filled_in"), [(*row[:3], row[3:]) for row in FAULTS], ids=named)
@@ -596,72 +651,10 @@ def reports(finding, id):
     return finding.cause_id == id and (finding.status in ("WARN", "FAIL") or not finding.completed)
 
 
-# More errors of torch, compilers and NCCL, in their own words -> the cause.
-COMPUTING = {
-    "no kernel image is available for execution on the device": "no-kernel",
-    "CUDA error: CUDA-capable device(s) is/are busy or unavailable": "gpu-exclusive",
-    "CUDA error: uncorrectable ECC error encountered": "gpu-memory-fault",
-    "CUDA error: unspecified launch failure": "kernel-crashed",
-    "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.": "gpu-lost",
-    "CUDA error: an illegal memory access was encountered": "kernel-crashed",
-    "CUDA error: out of memory": "gpu-memory-taken",
-    "CUDNN_STATUS_NOT_INITIALIZED": "gpu-memory-or-libraries",
-    "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH": "two-cudnn",
-    "something new": "gpu-computing-fails",
-}
-COMPILING = {  # https://github.com/pytorch/pytorch/issues: what torch.compile raised, by its last line
-    "RuntimeError: Failed to find C compiler. Please specify via CC environment variable": "no-compiler",
-    "/usr/bin/ld: cannot find -lcuda: No such file or directory": "libcuda-not-listed",
-    "torch._inductor.exc.TritonMissing: Cannot find a working triton installation": "triton-mismatch",
-    "KeyError: 'getpwuid(): uid not found: 4321'": "no-such-user",
-    "OSError: [Errno 28] No space left on device: '/tmp/torchinductor_dev/x.cpp'": "disk-full",
-    "ImportError: /tmp/x.so: failed to map segment from shared object": "temporary-folder-noexec",
-}
-TOGETHER = {
-    "RuntimeError: CUDA failure 'peer access is not supported between these two devices'": "peer-access",
-    "Call to posix_fallocate failed : No space left on device": "shared-memory",
-    "Watchdog caught collective operation timeout": "ranks-hang",
-}
-SINGLE = {
-    "matmul": lambda error: {"matmuls": Outcome("cuda:0", error=error)},
-    "convolution": lambda error: {"convolution": Outcome("cuda:0", error=error)},
-    "attention": lambda error: {"attention": Outcome("cuda:0", error=error)},
-    "amp": lambda error: {"amp": Outcome("cuda:0", error=error)},
-    "memory": lambda error: {"memory_patterns": (Outcome("cuda:0", error=error),)},
-    "transfer": lambda error: {"transfers": (Outcome("cuda:0", error=error),)},
-    "gemm": lambda error: {"gemms": (Outcome("cuda:0", error=error),)},
-    "oom": lambda error: {"out_of_memory": Outcome("cuda:0", error=error)},
-    "peers": lambda error: {**TWO, "peers": Outcome("", error=error)},
-    "tensor": lambda error: {"tensors": (Outcome("cuda:0", error=error),)},
-}
-ENDS = (
-    (TorchError("Death", "was ended by SIGKILL", status=-signal.SIGKILL), "host-memory-full"),
-    (TorchError("Timeout", "no answer in 60 s"), "gpu-hangs"),
-)
-ERRORS = [
-    *((id, see(TorchError("", text)), cause) for text, cause in COMPUTING.items() for id, see in SINGLE.items()),
-    *((id, see(error), cause) for error, cause in ENDS for id, see in SINGLE.items()),
-    *(("compile", fails("BackendCompilerFailed", text), cause) for text, cause in COMPILING.items()),
-    *(("collective", ranks(message=text), cause) for text, cause in TOGETHER.items()),
-    ("limits", {"limits": {**LIMITS, "stack": 1 << 20}}, "stack-limit-low"),
-    ("read-only", {"read_only": place("/data", error=errno.ESTALE)}, "network-drive"),
-    ("caches", {"caches": place("/c", error=errno.ENOTCONN)}, "network-drive"),
-    ("training", losses(values=[float("nan")] * 10), "check-loss-not-finite"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("id", "seen", "cause"), ERRORS, ids=named)
-def test_an_error_has_the_same_cause_in_every_check(container, make_stack, id, seen, cause):
-    stack = make_stack(memory={"ipc": "host", "shm_size": None, "fraction": None, "ulimits": {"stack": 8 << 20}})
-    findings = judged(container(**seen), stack)
-    assert with_status(findings, "FAIL", "WARN") == {id}
-    assert reports(findings[id], cause)
-
-
 @pytest.mark.parametrize(
     ("seen", "id"),
     [
-        (fails("BackendCompilerFailed", "undefined symbol: __nvJitLinkAddData_12_1"), "compile"),
+        (erring("compile", "BackendCompilerFailed", "undefined symbol: __nvJitLinkAddData_12_1"), "compile"),
         (ranks(message="Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 5000"), "collective"),
         (devices("Unexpected error from cudaGetDeviceCount(). Error 500: named symbol not found"), "gpu"),
     ],
@@ -675,15 +668,15 @@ def test_error_texts_that_only_explain_knows(container, make_stack, seen, id):
 
 def test_a_mistake_of_a_program_is_not_reported_as_the_cause(container, make_stack):
     """`explain` knows this text as one; the programs that verify runs are its own."""
-    probes = container(loader=broken("RuntimeError", "Cannot re-initialize CUDA in forked subprocess"))
+    probes = container(**erring("loader", "RuntimeError", "Cannot re-initialize CUDA in forked subprocess"))
     assert reports(judged(probes, make_stack())["loader"], "loader-fails")
 
 
 def test_every_cause_is_found_by_some_fault(container, make_stack, cpu_only):
     """No cause stands on the page that no test has seen."""
-    found = {cause for _, cause, *_ in FAULTS} | {cause for _, _, cause in ERRORS}
+    found = {cause for _, cause, *_ in FAULTS}
     on_cpu = {"environment": {"GPUKIT_DEVICE": "cpu"}, **NO_GPU}
-    broken_cpu = {"tensors": (broken("Death", "was ended by SIGILL", device="cpu"),)}
+    broken_cpu = erring("tensor", "Death", "was ended by SIGILL", device="cpu")
     for seen, stack in (
         ({**on_cpu, "torch": Torch("2.9.1+cpu"), "python": "3.13.1"}, make_stack()),
         ({**NO_GPU, "torch": Torch("2.14.1+cu130", "13.0")}, make_stack(**cpu_only)),

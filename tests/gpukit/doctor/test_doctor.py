@@ -375,3 +375,14 @@ def test_this_machine(stack_file):
         assert host.system in ("linux", "wsl", "macos", "windows")
         assert host.free_gb("/") > 0
         assert host.free_gb("/no/such/folder") is None
+
+
+def test_messages_of_the_engine_hide_names(host, make_stack, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    for endpoint in ("ssh://ada@lab.example.com", "tcp://lab.example.com:2376", "unix:///home/ada/docker.sock"):
+        words = f"error during connect: {endpoint}: dial lab.example.com: no route, see /home/ada/.docker/x"
+        for answer in (Result(1, "", words), Result(None, err="no answer in 6 s", timed_out=True)):
+            findings = run(doctor.CHECKS, host(endpoint=endpoint, info=answer), make_stack())
+            output = json.dumps([finding.__dict__ for finding in findings])
+            assert "ada" not in output
+            assert "lab.example.com" not in output or endpoint.startswith("unix")
