@@ -187,4 +187,5 @@ def with_stack(record: Record, make_stack: Any) -> Any:
 def target(id: str) -> dict[str, Any]:
     """A target of stack.json, as the catalogue has it."""
     known = data("cards")[id]
-    return {field: known[field] for field in ("label", "capability", "arch", "driver", "unified_memory", "precisions")}
+    fields = ("label", "capability", "arch", "driver", "last_driver", "modules", "unified_memory", "precisions")
+    return {field: known[field] for field in fields}

@@ -1,6 +1,5 @@
 """Doctor's judgement on what tools are known to say, and its probes on this machine."""
 
-import contextlib
 import json
 import os
 from datetime import date
@@ -103,7 +102,7 @@ FAULTS = [
     (
         "merge",
         "conflict-markers",
-        {"merge": Merge(("Dockerfile",), ("compose.yaml",))},
+        {"merge": Merge(("Dockerfile", "compose.yaml"))},
         "git add Dockerfile compose.yaml",
     ),
     ("merge", "update-rejected", {"merge": Merge(rejected=("Dockerfile.rej",))}, "rm Dockerfile.rej"),
@@ -267,8 +266,8 @@ def test_where_nvidia_smi_is(monkeypatch, tmp_path):
 
 def test_mount_sources_as_they_are(monkeypatch, tmp_path, stack_file, generate):
     monkeypatch.setenv("HOME", str(tmp_path))
-    with Host(load(stack_file()), generate(data_dir="/nowhere/data", credentials=["aws"])) as host:
-        kinds = {folder.target: folder.kind for folder in host.config.folders}
+    host = Host(load(stack_file()), generate(data_dir="/nowhere/data", credentials=["aws"]))
+    kinds = {folder.target: folder.kind for folder in host.config.folders}
     assert kinds["/workspace"] == "folder"
     assert kinds["/data"] == "missing"
     assert kinds["/home/dev/.aws"] == "missing"
@@ -276,8 +275,7 @@ def test_mount_sources_as_they_are(monkeypatch, tmp_path, stack_file, generate):
 
 def test_a_folder_that_is_not_mine(monkeypatch, stack_file, generate):
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
-    with Host(load(stack_file()), generate()) as host:
-        usable = {folder.target: folder.usable for folder in host.config.folders}
+    usable = {folder.target: folder.usable for folder in Host(load(stack_file()), generate()).config.folders}
     assert usable == {"/workspace": False, "/home/dev/.cache/huggingface": False}
 
 
@@ -344,7 +342,7 @@ EARLY = {
 def test_early_reports(monkeypatch, capsys, host, stack_file, name):
     """What would stop the container, also what only VS Code cannot do; nothing else, and never with a failure."""
     seen, line = EARLY[name]
-    monkeypatch.setattr("gpukit.doctor.main.Host", lambda stack, gpu: contextlib.nullcontext(host(**seen)))
+    monkeypatch.setattr("gpukit.doctor.main.Host", lambda stack, gpu: host(**seen))
     monkeypatch.setenv("GPUKIT_PROJECT", str(stack_file().parent))
     assert doctor.early() == 0
     lines = capsys.readouterr().out.splitlines()
@@ -370,11 +368,11 @@ def test_containers_as_docker_describes_them():
 
 
 def test_this_machine(stack_file):
-    with Host(load(stack_file())) as host:
-        assert isinstance(host.today, date)
-        assert host.system in ("linux", "wsl", "macos", "windows")
-        assert host.free_gb("/") > 0
-        assert host.free_gb("/no/such/folder") is None
+    host = Host(load(stack_file()))
+    assert isinstance(host.today, date)
+    assert host.system in ("linux", "wsl", "macos", "windows")
+    assert host.free_gb("/") > 0
+    assert host.free_gb("/no/such/folder") is None
 
 
 def test_messages_of_the_engine_hide_names(host, make_stack, monkeypatch):

@@ -39,8 +39,7 @@ def project(generate, tmp_path, monkeypatch):
 def findings(project, *ids):
     stack = load(project / "stack.json")
     checks = [check for check in select(doctor.CHECKS) if check.id in ids]
-    with Host(stack, project) as probes:
-        return {finding.id: finding for finding in run(checks, probes, stack)}
+    return {finding.id: finding for finding in run(checks, Host(stack, project), stack)}
 
 
 def test_an_update_that_was_not_finished(project):
@@ -78,9 +77,9 @@ def test_a_virtual_environment_of_the_host(project):
 
 def test_a_taken_port(project):
     def taken(port):
-        with Host(load(project / "stack.json"), project) as probes:
-            probes.containers = ()  # without asking an engine
-            return {each.number: each.taken for each in probes.ports}[port]
+        probes = Host(load(project / "stack.json"), project)
+        probes.containers = ()  # without asking an engine
+        return {each.number: each.taken for each in probes.ports}[port]
 
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))

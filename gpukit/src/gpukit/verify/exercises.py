@@ -213,9 +213,7 @@ def _steps(device: str, file: str, resume: bool = False) -> list[float]:
 
 GIGABYTE = 1 << 30
 BLOCK = 1 << 26  # bytes written and read back at a time
-MAX_USED_BY_OTHERS = (
-    3 * GIGABYTE // 2
-)  # more than this is used by other processes: a CUDA context takes half a gigabyte
+MAX_USED_BY_OTHERS = 3 * GIGABYTE // 2  # by other processes; a CUDA context takes half a gigabyte
 
 
 def free(device: str) -> dict[str, Any]:
