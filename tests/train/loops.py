@@ -1,4 +1,4 @@
-"""Training loops of many shapes, as users write them, each with the few lines of gpukit.train.run that make it resume.
+"""Training loops of many shapes, as users write them, each with the few lines of exactrun.run that make it resume.
 
 `LOOPS[name](folder, report)` trains in `folder`; `report(*values)` is called with what must be equal at each step.
 """
@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
 
-from gpukit.train.run import Run
+from exactrun.run import Run
 
 Report = Callable[..., None]
 LOOPS: dict[str, Callable[[Path, Report], None]] = {}

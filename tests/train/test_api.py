@@ -63,7 +63,7 @@ def imported() -> Iterator[tuple[str, str]]:
         assert not re.search(r"^\W*import gpukit|from gpukit[\w.]* import \(", text, re.MULTILINE), path
         for module, names in re.findall(r"from (gpukit[\w.]*) import ([\w, ]+)", text):
             for name in names.split(", "):
-                if module in ("gpukit.train", "gpukit.train.adapters"):
+                if module in ("exactrun", "exactrun.adapters"):
                     members = re.findall(rf"(?<![\w.\"]){name}\.(\w+)", text)
                     yield from ((path.name, f"{module}.{name}.{member}") for member in members)
                 else:

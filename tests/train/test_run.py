@@ -24,11 +24,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from gpukit.track.metrics import Tracker
-from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.data import DataError
-from gpukit.train.errors import TrainingError
-from gpukit.train.run import Run
+from exactrun.checkpoint import CheckpointError
+from exactrun.data import DataError
+from exactrun.errors import TrainingError
+from exactrun.metrics import Lines
+from exactrun.run import Run
 from tests.train.loops import LOOPS
 
 
@@ -178,7 +178,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    code = "import sys; from gpukit.train.run import Run; Run(sys.argv[1])"
+    code = "import sys; from exactrun.run import Run; Run(sys.argv[1])"
     with Run(tmp_path / "x"):
         done = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True, check=False)
     assert "Another process" in done.stderr
@@ -263,7 +263,7 @@ def test_a_sample_that_is_drawn_twice_differs(tmp_path: Path) -> None:
 
 def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = []
-    monkeypatch.setattr(Tracker, "finish", lambda self, status, patience=None: ended.append(status) or [])
+    monkeypatch.setattr(Lines, "close", lambda self, status: ended.append(status) or [])
     with Run(tmp_path / "x") as run:
         train(run, 1)
     with contextlib.suppress(ValueError), Run(tmp_path / "x") as run:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.serialization import config
 
-from gpukit.train.hashed import DamageError, Written, readable, sync, verify
+from exactrun.hashed import DamageError, Written, readable, sync, verify
 
 FORMAT = 2
 FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json", "model.pt", "state.pt"
@@ -286,7 +286,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = json.loads(b"{" + below)
     if manifest["format"] != FORMAT:
         raise CheckpointError(  # it is intact: if it were skipped, it would be overwritten later
-            f"{path} has format {manifest['format']}, but this gpukit reads format {FORMAT}: use the gpukit that saved "
+            f"{path} has format {manifest['format']}, but this exactrun reads format {FORMAT}: use the one that saved "
             f"it, {NEW_RUN}."
         )
     if _step(path) != manifest["step"]:

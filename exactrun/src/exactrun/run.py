@@ -38,22 +38,21 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from gpukit.track.metrics import TRACKER_FAILED, Tracker, end, is_logged
-from gpukit.track.monitor import Monitor
-from gpukit.track.profile import profiled
-from gpukit.track.progress import Progress, announce
-from gpukit.train import checkpoint, checks, streams
-from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.data import Keyed
-from gpukit.train.errors import TrainingError, check_finite
-from gpukit.train.folder import Folder, as_json
-from gpukit.train.hashed import sync
-from gpukit.train.passes import SEQUENCES, Items, Sources, seed_workers_apart
-from gpukit.train.ranks import Ranks
-from gpukit.train.saver import Saver
-from gpukit.train.seeds import KINDS
-from gpukit.train.settings import Settings, changed, different, in_words, optimizer_settings
-from gpukit.train.state import (
+from exactrun import checkpoint, checks, streams, trial
+from exactrun.checkpoint import CheckpointError
+from exactrun.data import Keyed
+from exactrun.errors import TrainingError, check_finite
+from exactrun.folder import Folder, as_json
+from exactrun.hashed import sync
+from exactrun.metrics import Lines, is_logged
+from exactrun.observer import OBSERVER_FAILED, Observer, Observers, end
+from exactrun.passes import SEQUENCES, Items, Sources, seed_workers_apart
+from exactrun.progress import Progress, announce
+from exactrun.ranks import Ranks
+from exactrun.saver import Saver
+from exactrun.seeds import KINDS
+from exactrun.settings import Settings, changed, different, in_words, optimizer_settings
+from exactrun.state import (
     capture,
     generators_now,
     like,
@@ -64,8 +63,8 @@ from gpukit.train.state import (
     set_modes,
     unwrapped,
 )
-from gpukit.train.state import values as plain
-from gpukit.train.stop import StopSignals
+from exactrun.state import values as plain
+from exactrun.stop import StopSignals
 
 ENDS = 16  # loops of a body whose end is known
 OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this multiple of what one takes
@@ -103,8 +102,8 @@ class Run:
     `save_steps`: save every this many steps; None: as often as it takes at most 5 % of the time, but not more often
     than every 10 seconds. `keep`: the number of checkpoints to keep. `log_steps`: write the loss and other metrics to
     metrics.jsonl every this many steps, and more often at first. `best`: also keep the checkpoint with the lowest value
-    of this metric. `settings`: of this run, stored in run.json. `trackers`: tensorboard, wandb, mlflow. `progress`:
-    show a progress bar; None: on a terminal. `profile`: record a few steps with torch.profiler.
+    of this metric. `settings`: of this run, stored in run.json. `observers`: what follows the run (observer.py).
+    `progress`: show a progress bar; None: on a terminal.
 
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
 
@@ -113,6 +112,7 @@ class Run:
             cannot be used.
     """
 
+    _trial: trial.Trial | None = None
     _made: set[tuple[CodeType, int]]  # the functions that were running when it was created, each with its line
 
     def __init__(
@@ -124,16 +124,20 @@ class Run:
         log_steps: int = 10,
         best: str = "",
         settings: dict[str, Any] | None = None,
-        trackers: Iterable[str] = (),
+        observers: Iterable[Observer] = (),
         progress: bool | None = None,
-        profile: bool = False,
     ) -> None:
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
         self.ranks, self.settings = Ranks.joined(), settings or {}
         seed_workers_apart()
-        self._open(Folder.open(Path(folder), self.settings, self.ranks), trackers, "", progress, profile)
+        self._trial = trial.current()
+        if self._trial is not None:
+            folder, observers, progress = self._trial.folder(Path(folder)), (), False
+        self._open(Folder.open(Path(folder), self.settings, self.ranks), observers, progress)
+        if self._trial is not None:
+            self._trial.begin(self)
 
-    def _open(self, files: Folder, trackers: Iterable[str], project: str, progress: bool | None, profile: bool) -> None:
+    def _open(self, files: Folder, observers: Iterable[Observer], progress: bool | None) -> None:
         self.files, self.folder = files, files.path
         self._made = {(frame.f_code, line) for frame, line in walk_stack(sys._getframe(1))}
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
@@ -166,13 +170,11 @@ class Run:
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
         self.progress = Progress(None, self.completed, samples=1, device=torch.device("cpu"), shown=shown)
         for message in self.saved.passed_over if self.saved else ():
-            self._say(message)
-        self._say(f"Resuming {self.folder} at step {self.completed}." if self.saved else f"Starting {self.folder}.")
-        self._tracker = Tracker(
-            self.folder, self.settings, list(trackers), project or self.folder.name, main=self.ranks.main, say=self._say
-        )
-        self._monitor: Monitor | None = None
-        self._profile = profiled(self.folder, say=self._say) if profile and self.ranks.main else None
+            self.say(message)
+        self.say(f"Resuming {self.folder} at step {self.completed}." if self.saved else f"Starting {self.folder}.")
+        self.waited = 0.0  # seconds in which the loop waited for a batch
+        self._observers = Observers([Lines(), *observers] if self.ranks.main else [])
+        self._observers.open(self)
         self._signals = contextlib.ExitStack()
         self._stop: StopSignals | None = None
         self._status = "finished"
@@ -194,7 +196,7 @@ class Run:
                     "loop around it."
                 )
             if isinstance(one, nn.Module) and any(hasattr(each, "device_mesh") for each in one.parameters()):
-                raise TrainingError(f"run.keep: {name} is sharded (FSDP); use gpukit.train.adapters.sharded instead.")
+                raise TrainingError(f"run.keep: {name} is sharded (FSDP); use exactrun.adapters.sharded instead.")
             state = capture(one, name)
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
@@ -368,7 +370,7 @@ class Run:
                 self._own_settings[name] = own
                 self._began_with[name] = [old | new for old, new in zip(began, own)]
             elif any(other):
-                self._say(
+                self.say(
                     f"{name} is made with {in_words(other)}, unlike when {self.folder} began. It continues with "
                     "what was saved; set it after run.keep to use it."
                 )
@@ -377,8 +379,7 @@ class Run:
     def _next(self, batches: Iterator[Any]) -> Any:
         began = time.monotonic()
         batch = next(batches)
-        if self._monitor is not None:
-            self._monitor.waited(time.monotonic() - began)
+        self.waited += time.monotonic() - began
         return batch
 
     def _entering(self) -> dict[str, Any] | None:
@@ -427,8 +428,8 @@ class Run:
             self._made_step = []
             self._save(sys._getframe(2), [self._describe(loop)])
         elif self.completed:
-            self._say("All epochs were completed before.")
-        stop, self._stop, self._profile = self._stop, None, None
+            self.say("All epochs were completed before.")
+        stop, self._stop = self._stop, None
         self._signals.close()
         if stop is not None and stop.number:
             self._saver_wait()
@@ -474,9 +475,9 @@ class Run:
         if self._stop is None:
             self._begin()
         self.progress.step(self.completed)
-        self._monitor.processed(self.progress.samples)
-        if self._profile is not None:
-            self._profile.step()
+        self._observers.step()
+        if self._trial is not None:
+            self._trial.step(self, loss)
         late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
         self._due = self._due or (self._saves_at(self.completed) if self.save_steps else late)
         settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
@@ -495,7 +496,7 @@ class Run:
             self._saver_wait()
             self._stop.number, self._status = number, "stopped"
             name = signal.Signals(number).name
-            self._say(f"{name}: saved step {self.completed} in {self.folder}; run the same command again to resume.")
+            self.say(f"{name}: saved step {self.completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
 
     def _other_loops(self) -> TrainingError:
@@ -517,7 +518,7 @@ class Run:
         self._ended = True
         self._report_left()
         if not self.completed and self._objects and self._status == "finished":
-            self._say("run.step was never called, so nothing was saved.")
+            self.say("run.step was never called, so nothing was saved.")
         while self._loops:  # that are read with `next`; their generators end with the interpreter
             self._loops.pop().batches.close()
         self._hook.remove()
@@ -529,7 +530,7 @@ class Run:
             raise
         finally:
             self._signals.close()
-            for sentence in self._tracker.finish(self._status):
+            for sentence in self._observers.close(self._status):
                 print(sentence, file=sys.stderr, flush=True)
             self.files.__exit__()
 
@@ -541,8 +542,8 @@ class Run:
         except CheckpointError as error:  # Python would print it, and exit with 0
             print(error, file=sys.stderr, flush=True)
             end(1)
-        if self._tracker.hung:
-            end(1 if self._status == "failed" else TRACKER_FAILED)
+        if any(one.hung for one in self._observers):
+            end(1 if self._status == "failed" else OBSERVER_FAILED)
 
     def __enter__(self) -> Run:
         return self
@@ -555,15 +556,13 @@ class Run:
         except CheckpointError as failed:
             if kind is None:
                 raise
-            self._say(str(failed))
+            self.say(str(failed))
 
     def _begin(self) -> None:
         """Before the first step ends: from here on, signals wait for the end of a step."""
         self._stop = self._signals.enter_context(StopSignals())
         self._signals.enter_context(self.progress)
-        self._monitor = self._signals.enter_context(Monitor(self.progress.device))
-        if self._profile is not None:
-            self._signals.enter_context(self._profile)
+        self._observers.begin(self)
 
     def _log(self, loss: Any, metrics: dict[str, Any]) -> None:
         figures = {name: value for name, value in metrics.items() if value is not None}
@@ -572,16 +571,16 @@ class Run:
         if loss is not None:
             figures = {"loss": loss.item() if isinstance(loss, Tensor) else float(loss), **figures}
         self.progress.report(self.completed, figures.get("loss"))
-        if self.ranks.main:
-            self._tracker.log(self.completed, **figures, **self._monitor.values())
+        self._observers.log(self.completed, figures)
 
     def _report(self, found: checks.Checked) -> None:
         """Show a finding, once."""
         if found.text and found.id != "unknown" and found.text not in self._reported:
             self._reported.add(found.text)
-            self._say(found.text)
+            self.say(found.text)
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Print a message, in the first process."""
         if self.ranks.main:
             self.progress.say(text) if self.progress.shown else print(text, file=sys.stderr, flush=True)
 
@@ -657,7 +656,7 @@ class Run:
             state = {"kept": kept, "ranks": ranks, "metrics": self.metrics, "settings": as_json(self.settings)}
             self._saver.save(self.completed, weights, state, self.metrics.get(self.best))
             for message in self._saver.messages():
-                self._say(message)
+                self.say(message)
         self._due, self._saved_at = False, time.monotonic()
         self._took = self._saved_at - began
 
@@ -673,7 +672,7 @@ class Run:
         if self._saver is not None:
             self._saver.wait()
             for message in self._saver.messages():
-                self._say(message)
+                self.say(message)
 
     def _about(self) -> dict[str, Any]:
         modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
@@ -712,7 +711,7 @@ class Run:
         for name, groups in self._own_settings.items():
             for group, own in zip(self._objects[name].param_groups, groups):
                 group.update(own)
-            self._say(f"{name} continues with {in_words(groups)} from here on, as set after run.keep.")
+            self.say(f"{name} continues with {in_words(groups)} from here on, as set after run.keep.")
         self.saved = None
 
     def _report_left(self) -> None:

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
-from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.seeds import KINDS, generator_state, restore, restore_generator, snapshot
+from exactrun.checkpoint import CheckpointError
+from exactrun.seeds import KINDS, generator_state, restore, restore_generator, snapshot
 
 # The keys of what stands for other types.
 ARRAY, QUEUE, SCALAR, NAMED = "numpy.ndarray", "collections.deque", "numpy.generic", "collections.namedtuple"
