@@ -81,7 +81,7 @@ def test_pips_copy_serves_where_packaging_is_not_installed(monkeypatch: pytest.M
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "packaging", None)
     pytest.importorskip("pip._vendor.packaging.requirements")
-    assert requirements.packaging("requirements").__name__ == "pip._vendor.packaging.requirements"
+    assert requirements.packaging.__wrapped__("requirements").__name__ == "pip._vendor.packaging.requirements"
 
 
 def test_indirect_requirements(tmp_path: Path) -> None:

@@ -40,8 +40,7 @@ def project(generate, tmp_path, monkeypatch):
 def findings(project, *ids):
     stack = load(project / "stack.json")
     checks = [check for check in select(doctor.CHECKS) if check.id in ids]
-    with Host(stack, project) as probes:
-        return {finding.id: finding for finding in run(checks, probes, stack)}
+    return {finding.id: finding for finding in run(checks, Host(stack, project), stack)}
 
 
 def test_an_update_that_was_not_finished(project):
@@ -60,10 +59,15 @@ def test_an_update_that_was_not_finished(project):
     assert found["mounts"].status == "SKIP"
 
 
-def test_conflict_markers_without_git(project):
+def test_what_an_update_leaves_without_git(project):
     path = project / ".devcontainer/devcontainer.json"
-    path.write_text(f"<<<<<<< before updating\n{path.read_text()}=======\n{{}}\n>>>>>>> after updating\n")
+    intact = path.read_text(encoding="utf-8")
+    (project / "README.md").write_text("a line of <<<<<<< and nothing else\n", encoding="utf-8")
+    path.write_text(f"<<<<<<< before updating\n{intact}=======\n{{}}\n>>>>>>> after updating\n", encoding="utf-8")
     assert findings(project, "merge")["merge"].seen == ".devcontainer/devcontainer.json"
+    path.write_text(intact, encoding="utf-8")
+    (project / "Dockerfile.rej").write_text("x", encoding="utf-8")
+    assert findings(project, "merge")["merge"].seen == "Dockerfile.rej"
 
 
 def test_a_virtual_environment_of_the_host(project):
@@ -72,20 +76,19 @@ def test_a_virtual_environment_of_the_host(project):
     assert findings(project, "venv")["venv"].status == "WARN"
 
 
-def test_a_taken_port(project, monkeypatch):
+def test_a_taken_port(project):
+    def taken(port):
+        probes = Host(load(project / "stack.json"), project)
+        probes.containers = ()  # without asking an engine
+        return {each.number: each.taken for each in probes.ports}[port]
+
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = server.getsockname()[1]
         (project / ".env").write_text(f"MLFLOW_PORT={port}\n", encoding="utf-8")
-        stack = load(project / "stack.json")
-        with Host(stack, project) as probes:
-            probes.containers = ()  # without asking an engine
-            taken = {each.number: each.taken for each in probes.ports}
-    assert taken[port] is True
-    with Host(stack, project) as probes:
-        probes.containers = ()
-        assert {each.number: each.taken for each in probes.ports}[port] is False
+        assert taken(port)
+    assert not taken(port)
 
 
 def test_a_cache_that_is_gone(project):
@@ -167,10 +170,11 @@ def test_only_the_requested_gpus_have_to_be_free(project, monkeypatch, gpus, bus
     memory = "<fb_memory_usage><total>100 MiB</total><used>{} MiB</used></fb_memory_usage>"
     states = [f"<gpu><uuid>GPU-{index}</uuid>{memory.format(used)}</gpu>" for index, used in enumerate((1, 50))]
     answers = {"smi": Result(0, XML.format(driver="580", gpus="".join(states)))}
-    with Host(load(project / "stack.json"), project, gpu=False) as probes:
-        probes.gpus = gpus
-        monkeypatch.setattr(probes, "_answer", lambda name: answers.get(name, Result(None)))
-        assert run([health.busy], probes, load(project / "stack.json"))[0].status == busy
+    stack = load(project / "stack.json")
+    probes = Host(stack, project, gpu=False)
+    probes.gpus = gpus
+    monkeypatch.setattr(probes, "_answer", lambda name: answers.get(name, Result(None)))
+    assert run([health.busy], probes, stack)[0].status == busy
 
 
 def test_seven_of_eight_gpus(rented, tmp_path, monkeypatch):

@@ -112,8 +112,7 @@ class Container:
 class Merge:
     """Files that `copier update` left in conflict, as paths in the project."""
 
-    unmerged: tuple[str, ...] = ()  # according to git's index
-    marked: tuple[str, ...] = ()  # conflict markers in the text
+    conflicts: tuple[str, ...] = ()  # by git's index, or by the markers in the text
     rejected: tuple[str, ...] = ()  # .rej files
 
 
@@ -123,6 +122,11 @@ class Port:
     server: str  # the server that uses it
     variable: str  # the variable that selects another port
     taken: bool  # by another program than this project's
+
+
+def _answered(name: str) -> property:
+    """The result of one of the commands that were started together."""
+    return property(lambda host: host._answer(name))
 
 
 class Host:
@@ -157,12 +161,6 @@ class Host:
         self._folders = Background(self._look_at_folders, SHORT_TIMEOUT, None)
         self._merge = Background(self._look_at_merge, SHORT_TIMEOUT, Merge())
 
-    def __enter__(self) -> Host:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
     @staticmethod
     def _ask(argv: list[str], seconds: float) -> Background:
         unfinished = Result(None, err=f"no answer in {seconds:g} s", timed_out=True)
@@ -184,39 +182,18 @@ class Host:
         """The facts about this machine: `machine` in --json."""
         return self._local.value
 
-    @property
-    def client(self) -> Result:
-        return self._answer("client")
-
-    @property
-    def info(self) -> Result:
-        return self._answer("info")
-
-    @property
-    def server(self) -> Result:
-        return self._answer("server")
+    client = _answered("client")
+    info = _answered("info")
+    server = _answered("server")
+    cards = _answered("cards")
+    mig = _answered("mig")
+    fabric = _answered("fabric")
+    listed = _answered("listed")  # `nvidia-smi -L`: the only list with MIG slices
 
     @property
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
         return self._answer("endpoint").out.strip()
-
-    @property
-    def cards(self) -> Result:
-        return self._answer("cards")
-
-    @property
-    def mig(self) -> Result:
-        return self._answer("mig")
-
-    @property
-    def fabric(self) -> Result:
-        return self._answer("fabric")
-
-    @property
-    def listed(self) -> Result:
-        """`nvidia-smi -L`: the only list with MIG slices."""
-        return self._answer("listed")
 
     @cached_property
     def smi(self) -> smi.Smi:
@@ -329,7 +306,7 @@ class Host:
             if self._project.gpus is None:
                 return Grant(None, "devcontainer.json requests no GPU.")
             self._project.engine.cpu_helps = False  # the remedy should make the GPU work, not avoid it
-            _limit_timeout(self._project.engine)
+            self._project.engine.patience = ENGINE_TIMEOUT
             found = refusal(self._project)
         except ConfigError as error:
             return Grant(None, str(error))
@@ -364,8 +341,9 @@ class Host:
         if self._stack.standalone:
             return Merge()
         listed = run(["git", "-C", str(self.project), "ls-files", "--unmerged", "-z", "."], SHORT_TIMEOUT - 0.5).out
-        unmerged = sorted({line.partition("\t")[2] for line in listed.split("\0") if line})
-        return Merge(tuple(unmerged), *_merge_leftovers(self.project))
+        unmerged = {line.partition("\t")[2] for line in listed.split("\0") if line}
+        marked, rejected = _merge_leftovers(self.project)
+        return Merge(tuple(sorted(unmerged.union(marked))), rejected)
 
     @cached_property
     def environments(self) -> tuple[str, ...]:
@@ -437,16 +415,6 @@ class Host:
             return about.f_favail if about.f_files else None
 
         return Background(look, SHORT_TIMEOUT, None).value
-
-
-def _limit_timeout(engine: Any) -> None:
-    """Use a shorter timeout for the engine than launch does."""
-    asked = engine.call
-
-    def ask_soon(*arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
-        return asked(*arguments, stdin=stdin, seconds=min(seconds or ENGINE_TIMEOUT, ENGINE_TIMEOUT))
-
-    engine.call = ask_soon
 
 
 def refused(found: RefusalError) -> Grant:

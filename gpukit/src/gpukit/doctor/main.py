@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from gpukit.doctor import card, disk, driver, engine, grant, health, machine, mo
 from gpukit.doctor.host import Host
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
-from gpukit.findings.checks import Check, Extra, checks_of, command, run
+from gpukit.findings.checks import Check, checks_of, command, natively, run
 from gpukit.findings.finding import FAIL, skipped
 from gpukit.findings.private import mask
 from gpukit.host import facts, stacks
@@ -60,19 +61,20 @@ def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False)
     native = native and find_root() is not None
     here: list[Machine] = []
 
-    def look(stack: Stack) -> Host:
+    def look(stack: Stack) -> contextlib.AbstractContextManager[Host]:
         project = Path.cwd() if stack.standalone else None
-        return Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None, native=native)
+        probes = Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None, native=native)
+        return contextlib.nullcontext(probes)
 
     def needed() -> Stack:
         here.append(facts.local(None))
         return stacks.needs(here[0], cpu)
 
-    def more(probes: Any, stack: Stack) -> Extra:
-        document: dict[str, Any] = {"machine": facts.to_json(probes.local)}
-        if not stack.standalone:
-            return Extra(document)
-        return report(probes.local, stack, document)
+    def more(probes: Any, stack: Stack) -> tuple[dict[str, Any], str]:
+        document, text = {"machine": facts.to_json(probes.local)}, ""
+        if stack.standalone:
+            document["needs"], text = report(probes.local, stack)
+        return document, text
 
     return command("doctor", ABOUT, adapted(CHECKS, cpu, native), look, argv, needs=needed, more=more)
 
@@ -80,7 +82,7 @@ def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False)
 def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) -> list[Check]:
     """The checks, adapted to --cpu and --native, and outside a project to machines without Docker or without a GPU."""
     if native:
-        checks = [without_containers(each) for each in checks]
+        checks = [natively(each, stacks.natively) for each in checks]
 
     def judge(each: Check) -> Any:
         def judged(probes: Any, stack: Stack) -> Any:
@@ -108,16 +110,6 @@ def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) ->
     return [replace(each, judge=judge(each)) for each in checks]
 
 
-def without_containers(each: Check) -> Check:
-    if each.container:
-        return replace(each, judge=lambda probes, stack: skipped("not-used-natively"), needs=())
-    containers = [other.id for other in CHECKS if other.container]
-    needs = tuple(need for need in each.needs if need not in containers)
-    return replace(
-        each, judge=lambda probes, stack: each.judge(probes, stacks.natively(stack)), needs=needs, native=True
-    )
-
-
 def early() -> int:
     """Before VS Code starts the container: a line for each problem that would stop it; always succeeds."""
     try:
@@ -125,11 +117,10 @@ def early() -> int:
         hide = mask(root())
         without = GPU_CHECKS if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
         chosen = [check for check in CHECKS if check.id in EARLY_CHECKS and check.id not in without]
-        with Host(stack, gpu=not without) as probes:
-            for finding in run(chosen, probes, stack):
-                if finding.status == FAIL or not finding.completed or finding.cause_id in BLOCKING:
-                    seen = shorten(finding.seen, 80, placeholder=" ...")
-                    print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
+        for finding in run(chosen, Host(stack, gpu=not without), stack):
+            if finding.status == FAIL or not finding.completed or finding.cause_id in BLOCKING:
+                seen = shorten(finding.seen, 80, placeholder=" ...")
+                print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
     except (StackError, OSError):
         pass  # starting the container reports it
     return 0

@@ -71,6 +71,7 @@ def parse(xml: str) -> Smi:
 
 def _card(gpu: ElementTree.Element) -> Card:
     reasons = [*gpu.findall("clocks_event_reasons/*"), *gpu.findall("clocks_throttle_reasons/*")]
+    active = [each for each in reasons if _text(each, ".") == "Active"]
     return Card(
         name=_text(gpu, "product_name"),
         uuid=_text(gpu, "uuid"),
@@ -78,11 +79,11 @@ def _card(gpu: ElementTree.Element) -> Card:
         mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
         display=_text(gpu, "display_active") == "Enabled",
         processes=len(gpu.findall("processes/process_info")),
-        computing=sum(_is(each, "C") or _is(each, "M+C") for each in gpu.findall("processes/process_info/type")),
+        computing=sum(each.text in ("C", "M+C") for each in gpu.findall("processes/process_info/type")),
         used=_number(_text(gpu, "fb_memory_usage/used")),
         memory=_number(_text(gpu, "fb_memory_usage/total")),
         temperature=_number(_text(gpu, "temperature/gpu_temp")),
-        slowed=tuple(re.sub(r"^clocks_\w+?_reasons?_", "", each.tag) for each in reasons if _is(each, "Active")),
+        slowed=tuple(re.sub(r"^clocks_\w+?_reasons?_", "", each.tag) for each in active),
         uncorrected=_uncorrected(gpu),
         pending=any(
             _text(gpu, path) == "Yes"
@@ -124,10 +125,6 @@ def _uncorrected(gpu: ElementTree.Element) -> int | None:
 
 def _text(element: ElementTree.Element, path: str) -> str:
     return (element.findtext(path) or "").strip()
-
-
-def _is(element: ElementTree.Element, text: str) -> bool:
-    return (element.text or "").strip() == text
 
 
 def _number(text: str) -> int | None:
