@@ -78,7 +78,7 @@ def _card(gpu: ElementTree.Element) -> Card:
         mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
         display=_text(gpu, "display_active") == "Enabled",
         processes=len(gpu.findall("processes/process_info")),
-        computing=sum(_is(each, "C") or _is(each, "M+C") for each in gpu.findall("processes/process_info/type")),
+        computing=sum(each.text in ("C", "M+C") for each in gpu.findall("processes/process_info/type")),
         used=_number(_text(gpu, "fb_memory_usage/used")),
         memory=_number(_text(gpu, "fb_memory_usage/total")),
         temperature=_number(_text(gpu, "temperature/gpu_temp")),
