@@ -167,10 +167,11 @@ def test_only_the_requested_gpus_have_to_be_free(project, monkeypatch, gpus, bus
     memory = "<fb_memory_usage><total>100 MiB</total><used>{} MiB</used></fb_memory_usage>"
     states = [f"<gpu><uuid>GPU-{index}</uuid>{memory.format(used)}</gpu>" for index, used in enumerate((1, 50))]
     answers = {"smi": Result(0, XML.format(driver="580", gpus="".join(states)))}
-    with Host(load(project / "stack.json"), project, gpu=False) as probes:
-        probes.gpus = gpus
-        monkeypatch.setattr(probes, "_answer", lambda name: answers.get(name, Result(None)))
-        assert run([health.busy], probes, load(project / "stack.json"))[0].status == busy
+    stack = load(project / "stack.json")
+    probes = Host(stack, project, gpu=False)
+    probes.gpus = gpus
+    monkeypatch.setattr(probes, "_answer", lambda name: answers.get(name, Result(None)))
+    assert run([health.busy], probes, stack)[0].status == busy
 
 
 def test_seven_of_eight_gpus(rented, tmp_path, monkeypatch):
