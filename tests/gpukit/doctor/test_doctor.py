@@ -303,7 +303,7 @@ EARLY = {
 def test_early_reports(monkeypatch, capsys, host, stack_file, name):
     """What would stop the container, also what only VS Code cannot do; nothing else, and never with a failure."""
     seen, line = EARLY[name]
-    monkeypatch.setattr("gpukit.doctor.main.Host", lambda stack, gpu: host(**seen))
+    monkeypatch.setattr("gpukit.doctor.main.Host", lambda stack, cpu: host(**seen))
     monkeypatch.setenv("GPUKIT_PROJECT", str(stack_file().parent))
     assert doctor.early() == 0
     lines = capsys.readouterr().out.splitlines()

@@ -134,12 +134,11 @@ class Host:
         self,
         stack: Stack,
         project: Path | None = None,
-        gpu: bool = True,
         cpu: bool = False,
         local: Machine | None = None,
         native: bool = False,
     ) -> None:
-        """`native`: a program runs here without a container, so no engine is asked."""
+        """`cpu`: no GPU is asked for. `native`: a program runs here without a container, so no engine is asked."""
         self.project, self.native = project or root(), native
         self._stack, self.cpu, self._known = stack, cpu, local
         commands = {
@@ -149,8 +148,8 @@ class Host:
             "endpoint": (ENDPOINT, SHORT_TIMEOUT),
         }
         commands = {} if native else commands
-        smi = {"cards": CARDS} if gpu else {}
-        if stack.gpu and gpu:
+        smi = {} if cpu else {"cards": CARDS}
+        if stack.gpu and not cpu:
             smi.update(mig=MIG, fabric=FABRIC, listed=LISTED)
             commands.update(toolkit=(TOOLKIT, SHORT_TIMEOUT), units=(["systemctl", "is-active", *UNITS], SHORT_TIMEOUT))
         commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in smi.items()})
