@@ -377,6 +377,8 @@ class Probes:
 
     @cached_property
     def requirements(self) -> requirements.Requirements:
+        if self._stack.standalone:  # a pyproject.toml in the current folder may belong to anything
+            return requirements.Requirements(reason="There is no project.")
         return requirements.read(root(), self._distributions)
 
     @cached_property
