@@ -171,7 +171,7 @@ def test_only_the_requested_gpus_have_to_be_free(project, monkeypatch, gpus, bus
     states = [f"<gpu><uuid>GPU-{index}</uuid>{memory.format(used)}</gpu>" for index, used in enumerate((1, 50))]
     answers = {"smi": Result(0, XML.format(driver="580", gpus="".join(states)))}
     stack = load(project / "stack.json")
-    probes = Host(stack, project, gpu=False)
+    probes = Host(stack, project)
     probes.gpus = gpus
     monkeypatch.setattr(probes, "_answer", lambda name: answers.get(name, Result(None)))
     assert run([health.busy], probes, stack)[0].status == busy
@@ -222,12 +222,8 @@ def test_an_engine_that_is_stopped(project, tmp_path, monkeypatch, left):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     with listening(tmp_path / "docker.sock", answer=False) if left != "nothing" else contextlib.nullcontext():
         found = findings(project, "client", "engine", "disk", "ports")
-    assert {id: finding.status for id, finding in found.items()} == {
-        "client": "PASS",
-        "engine": "FAIL",
-        "disk": "SKIP",
-        "ports": "SKIP",
-    }
+    statuses = {id: finding.status for id, finding in found.items()}
+    assert statuses == {"client": "PASS", "engine": "FAIL", "disk": "SKIP", "ports": "SKIP"}
     assert found["engine"].cause_id == "docker-host-silent"
 
 

@@ -136,12 +136,11 @@ class Host:
         self,
         stack: Stack,
         project: Path | None = None,
-        gpu: bool = True,
         cpu: bool = False,
         local: Machine | None = None,
         native: bool = False,
     ) -> None:
-        """`native`: a program runs here without a container, so no engine is asked."""
+        """`cpu`: no GPU is asked for. `native`: a program runs here without a container, so no engine is asked."""
         self.project, self.native = project or root(), native
         self._stack, self.cpu, self._known = stack, cpu, local
         commands = {
@@ -151,8 +150,8 @@ class Host:
             "endpoint": (ENDPOINT, SHORT_TIMEOUT),
         }
         commands = {} if native else commands
-        queries = {"cards": CARDS} if gpu else {}
-        if stack.gpu and gpu:
+        queries = {} if cpu else {"cards": CARDS}
+        if stack.gpu and not cpu:
             queries.update(mig=MIG, fabric=FABRIC, listed=LISTED, smi=smi.COMMAND)
             commands.update(toolkit=(TOOLKIT, SHORT_TIMEOUT), units=(["systemctl", "is-active", *UNITS], SHORT_TIMEOUT))
             commands.update(journal=(JOURNAL, SHORT_TIMEOUT))

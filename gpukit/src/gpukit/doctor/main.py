@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -17,7 +18,7 @@ from gpukit.doctor.host import Host
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
 from gpukit.findings.checks import Check, checks_of, command, natively, run
-from gpukit.findings.finding import FAIL, skipped
+from gpukit.findings.finding import FAIL, Finding, skipped
 from gpukit.findings.private import mask
 from gpukit.host import facts, stacks
 from gpukit.project.location import find_root, root
@@ -63,7 +64,7 @@ def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False)
 
     def look(stack: Stack) -> contextlib.AbstractContextManager[Host]:
         project = Path.cwd() if stack.standalone else None
-        probes = Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None, native=native)
+        probes = Host(stack, project, cpu=cpu, local=here[0] if here else None, native=native)
         return contextlib.nullcontext(probes)
 
     def needed() -> Stack:
@@ -83,31 +84,23 @@ def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) ->
     """The checks, adapted to --cpu and --native, and outside a project to machines without Docker or without a GPU."""
     if native:
         checks = [natively(each, stacks.natively) for each in checks]
+    return [replace(each, judge=partial(_judged, each, cpu)) for each in checks]
 
-    def judge(each: Check) -> Any:
-        def judged(probes: Any, stack: Stack) -> Any:
-            if (
-                stack.standalone
-                and each.id in ENGINE_CHECKS
-                and probes.client.code is None
-                and not probes.client.timed_out
-            ):
-                return skipped("docker-absent")
-            finding = each.judge(probes, stacks.without_gpu(stack) if cpu else stack)
-            if stack.standalone and (finding.cause_id == "docker-not-installed"):
-                return skipped("docker-not-needed")
-            if stack.standalone and not cpu and finding.cause_id == "no-gpu-requested":
-                found = probes.local.gpus
-                return (
-                    skipped("no-build-for-gpu" if found else "no-gpu-in-machine")
-                    if each.id != "card" or not found
-                    else card.not_supported(found)
-                )
-            return finding
 
-        return judged
-
-    return [replace(each, judge=judge(each)) for each in checks]
+def _judged(each: Check, cpu: bool, probes: Any, stack: Stack) -> Finding:
+    if not stack.standalone:
+        return each.judge(probes, stacks.without_gpu(stack) if cpu else stack)
+    if each.id in ENGINE_CHECKS and probes.client.code is None and not probes.client.timed_out:
+        return skipped("docker-absent")
+    finding = each.judge(probes, stack)
+    if finding.cause_id == "docker-not-installed":
+        return skipped("docker-not-needed")
+    if finding.cause_id == "no-gpu-requested" and not cpu:
+        found = probes.local.gpus
+        if found and each.id == "card":
+            return card.not_supported(found)
+        return skipped("no-build-for-gpu" if found else "no-gpu-in-machine")
+    return finding
 
 
 def early() -> int:
@@ -117,7 +110,7 @@ def early() -> int:
         hide = mask(root())
         without = GPU_CHECKS if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
         chosen = [check for check in CHECKS if check.id in EARLY_CHECKS and check.id not in without]
-        for finding in run(chosen, Host(stack, gpu=not without), stack):
+        for finding in run(chosen, Host(stack, cpu=bool(without)), stack):
             if finding.status == FAIL or not finding.completed or finding.cause_id in BLOCKING:
                 seen = shorten(finding.seen, 80, placeholder=" ...")
                 print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)

@@ -78,17 +78,15 @@ def check(
     needs: str = "",
     causes: str | Iterable[str] = (),
     level: str = "quick",
-    about: str = "",
     project: bool = False,
     container: bool = False,
     skip: Callable[[Any, Stack], Finding | None] = lambda probes, stack: None,
 ) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
-    """Turn a function into a check.
+    """Turn a function into a check; its docstring is the description in `explain` and the docs.
 
     Args:
         needs: the ids of the checks that it needs, separated by spaces
         causes: the ids of the causes that it can report, separated by spaces, or a list
-        about: its description in `explain` and the docs (default: the docstring)
         skip: why there is nothing to check; None if there is
     """
     ids = tuple(causes.split() if isinstance(causes, str) else causes)
@@ -97,8 +95,8 @@ def check(
         def judged(probes: Any, stack: Stack) -> Finding:
             return skip(probes, stack) or judge(probes, stack)
 
-        text = " ".join((about or judge.__doc__ or "").split())
-        return Check(id, title, judged, tuple(needs.split()), ids, level, text, project, container)
+        about = " ".join((judge.__doc__ or "").split())
+        return Check(id, title, judged, tuple(needs.split()), ids, level, about, project, container)
 
     return decorated
 

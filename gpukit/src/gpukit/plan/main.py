@@ -97,7 +97,7 @@ class Probes:
 
     @cached_property
     def host(self) -> Host:
-        host = Host(self.stack, gpu=False, cpu=True)
+        host = Host(self.stack, cpu=True)
         host.prepare([])
         return host
 

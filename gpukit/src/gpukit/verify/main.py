@@ -33,7 +33,6 @@ from gpukit.project.location import root
 from gpukit.project.stack import Stack, minor, version
 from gpukit.verify import compute, gpu, hardware, machine, software
 from gpukit.verify.container import Container
-from gpukit.verify.requirements import Requirements
 from gpukit.verify.torch_process import PACKAGES
 
 # Quick checks first, and last what measures: it runs alone, after what compiles and imports in the background.
@@ -86,19 +85,6 @@ def native_stack(stack: Stack) -> Stack:
     return replace(own, python=python)
 
 
-class Environment(Container):
-    """This environment. A pyproject.toml in the current folder may belong to anything."""
-
-    @property
-    def requirements(self) -> Requirements:
-        return Requirements(reason="There is no project.")
-
-    @property
-    def special_places(self) -> tuple[str, ...]:
-        """A container that no project made is often rented."""
-        return ("container",) if facts.container() else ()
-
-
 def outside(argv: list[str] | None = None) -> int:
     """Outside a project: whether this environment's torch works on this machine's GPU."""
     argv = sys.argv[1:] if argv is None else argv
@@ -110,7 +96,7 @@ def outside(argv: list[str] | None = None) -> int:
         print(f"verify: PyTorch is not installed here. To install it for this machine: {install}", file=sys.stderr)
         return 2
     checks = [standalone(each) for each in CHECKS if not each.project]
-    return command("verify", ABOUT_OUTSIDE, checks, Environment, argv, needs=lambda: stacks.needs(facts.local(None)))
+    return command("verify", ABOUT_OUTSIDE, checks, Container, argv, needs=lambda: stacks.needs(facts.local(None)))
 
 
 def pythons() -> Iterator[str]:

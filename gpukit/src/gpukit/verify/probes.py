@@ -24,7 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gpukit.host import health, smi
+from gpukit.host import facts, health, smi
 from gpukit.host.memory import meminfo
 from gpukit.image import guard
 from gpukit.project.location import root
@@ -362,8 +362,15 @@ class Probes:
     def protected_changes(self) -> list[guard.Change]:
         return guard.changed(self.protected or {})
 
+    @property
+    def special_places(self) -> tuple[str, ...]:
+        """A container that no project made is often rented."""
+        return ("container",) if self._stack.standalone and facts.container() else ()
+
     @cached_property
     def requirements(self) -> requirements.Requirements:
+        if self._stack.standalone:  # a pyproject.toml in the current folder may belong to anything
+            return requirements.Requirements(reason="There is no project.")
         return requirements.read(root(), self._distributions)
 
     @cached_property

@@ -180,7 +180,7 @@ def _conflict(line: str) -> Conflict:
     return Conflict(name[1] if name else "", "", None, line)
 
 
-PROVIDED = {"gpukit"}  # this code is running, so it is importable
+PROVIDED = {"gpukit", "exactrun"}  # the wheel in vendor/ carries both
 MAX_BYTES = 1 << 20  # bytes of a file that is read
 MAX_FILES = 2000  # files
 
