@@ -112,6 +112,7 @@ def cpu_only() -> dict[str, Any]:
 @pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, except for these values."""
+    from gpukit.host.smi import Card, Smi
     from gpukit.verify.probes import (
         Device,
         Devices,
@@ -126,7 +127,6 @@ def container():
         Versions,
     )
     from gpukit.verify.requirements import Requirements
-    from gpukit.verify.smi import Card, Smi
 
     off = {"error": 1e-6, "tolerance": 1e-3}
     room = {"free": 15 << 30, "total": 16 << 30, "shared": False}

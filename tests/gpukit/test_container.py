@@ -204,7 +204,7 @@ def test_the_machine_as_it_is(fake_torch, stack_file, tmp_path, monkeypatch):
 
 def test_where_only_one_process_may_compute_ours_take_turns(fake_torch, stack_file, monkeypatch):
     """The second asks in the first one's place, which has ended by then."""
-    from gpukit.verify.smi import Card, Smi
+    from gpukit.host.smi import Card, Smi
 
     fake_torch(GOOD)
     with Container(load(stack_file())) as probes:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.verify.smi import parse
+from gpukit.host.smi import parse
 
 RECORDINGS = Path(__file__).with_name("recorded")
 LAPTOP = (RECORDINGS / "laptop.xml").read_text(encoding="utf-8")

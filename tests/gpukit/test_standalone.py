@@ -356,10 +356,12 @@ def test_verify_judges_the_torch_that_is_installed(container) -> None:
     old = Devices((Device("NVIDIA GeForce RTX 5070 Ti", "12.0"),), ("sm_80", "sm_90"))
     no_kernels = found(torch=Torch("2.5.1+cu124", "12.4"), devices=old)["kernels"]
     assert no_kernels.status == FAIL and "whl/cu130" in no_kernels.remedy
-    from gpukit.verify.smi import Smi
+    from gpukit.host.smi import Smi
 
     behind = found(smi=Smi("550.54.14", ()))["torch"]
     assert (behind.cause_id, behind.status) == ("driver-too-old", FAIL) and "580" in behind.remedy
+    rented = found(smi=Smi("550.54.14", ()), special_places=("container",))["torch"]
+    assert "Give this machine back" in rented.remedy and "580" in rented.remedy
 
 
 def test_verify_without_torch_prints_the_install_command(nowhere, programs, capsys, monkeypatch) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from gpukit.findings.checks import natively, run, select
 from gpukit.findings.finding import to_json
+from gpukit.host.health import XIDS
+from gpukit.host.smi import Card, Smi, parse
 from gpukit.image.guard import Change
-from gpukit.verify import gpu
 from gpukit.verify import main as verify
 from gpukit.verify.hardware import LANE_GB_S
 from gpukit.verify.probes import (
@@ -28,7 +29,6 @@ from gpukit.verify.probes import (
     Versions,
 )
 from gpukit.verify.requirements import Conflict, Import, Requirements, Unmet
-from gpukit.verify.smi import Card, Smi, parse
 from gpukit.verify.torch_process import TorchError
 from tests.gpukit.conftest import CPU_ONLY
 from tests.gpukit.test_smi import RECORDED
@@ -414,6 +414,7 @@ FAULTS = [
     ("health", "gpu-memory-no-spare-rows", card(uncorrected=1, failure=True)),
     ("health", "gpu-memory-rows-pending", card(uncorrected=0, pending=True)),
     ("health", "driver-requests-recovery", card(recovery="Reset"), "Reset"),
+    ("health", "driver-hangs", {"smi": Smi(message="no answer", late=True)}),
     (
         "collective",
         "peer-access",
@@ -425,7 +426,7 @@ FAULTS = [
     ("read-only", "network-drive", {"read_only": place("/data", error=errno.ESTALE)}),
     ("caches", "network-drive", {"caches": place("/c", error=errno.ENOTCONN)}),
     ("training", "check-loss-not-finite", losses(values=[float("nan")] * 10)),
-    ("xid", "gpu-reported", {"xids": (("0000:01:00", 79),)}, gpu.XIDS[79]),
+    ("xid", "gpu-reported", {"xids": (("0000:01:00", 79),)}, XIDS[79]),
 ]
 
 

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from gpukit.doctor.host import Config, Folder, Grant, Merge, Result, Specification, Toolkit, containers, refused
+from gpukit.host import smi
 from gpukit.host.cards import data
 from gpukit.host.facts import PciDevice
+from gpukit.host.health import xids
 from gpukit.host.memory import parse
 from gpukit.host.refusals import explain
 
@@ -76,10 +78,15 @@ def machine(**changes: Any) -> SimpleNamespace:
         "today": date(2026, 11, 20),
         "local": None,
         "meminfo": {},
+        "smi": smi.Smi("580.95.05", (smi.Card("NVIDIA GeForce RTX 5070 Ti", used=2, memory=16303),)),
+        "log": "",
+        "special_places": (),
         "native": False,
         "native_folders": ["/home/me/.local/share", "/home/me/.cache/uv"],
         "created": False,
     }
+    seen["given"] = len(changes.get("cards", seen["cards"]).out.splitlines())
+    seen["xids"] = xids(changes.get("log", ""))
     unknown = set(changes) - set(seen)
     assert not unknown, unknown
     return SimpleNamespace(**{**seen, **changes})
@@ -107,6 +114,11 @@ class Record:
             if kind in ("client", "server", "cards", "mig", "listed", "fabric", "inside") or kind == "info":
                 code = None if words[:1] in (["missing"], ["late"]) else int(words[0]) if words else 0
                 changes[kind] = Result(code, text, timed_out=words == ["late"])
+            elif kind == "smi":
+                log = f"<nvidia_smi_log><driver_version>580.95.05</driver_version>{text}</nvidia_smi_log>"
+                changes[kind] = smi.read(Result(None, err=text, timed_out=True) if words else Result(0, log))
+            elif kind == "log":
+                changes[kind] = text if not words else None
             elif kind == "stderr":
                 changes[words[0]] = Result(int(words[1]), "", text)
             elif kind == "engine":
@@ -149,6 +161,10 @@ def _plain(text: str) -> dict[str, Any]:
             found[name] = tuple(value.split())
         elif name == "gone":
             found["exists"] = ({"/dev/nvidiactl"} - set(value.split())).__contains__
+        elif name == "given":
+            found[name] = int(value)
+        elif name == "special_places":
+            found[name] = tuple(value.split())
         elif name in ("secure_boot", "built"):
             found[name] = value == "yes"
         elif name == "free_gb":

@@ -11,7 +11,7 @@ from gpukit.findings.finding import to_json
 from tests.gpukit.doctor.conftest import FAULTS, records, with_stack
 from tests.gpukit.doctor.test_doctor import FAULTS as FAULTS_HERE
 
-BROKEN = [record for name in ("engine", "driver", "grant", "rest") for record in records(name)]
+BROKEN = [record for name in ("engine", "driver", "smi", "grant", "rest") for record in records(name)]
 HEALTHY = records("healthy")
 
 
@@ -40,7 +40,7 @@ def test_a_healthy_machine(record, make_stack):
 
 def test_every_record_has_its_origin():
     names = {path.stem for path in FAULTS.glob("*.txt")}
-    assert names == {"engine", "driver", "grant", "rest", "healthy"}
+    assert names == {"engine", "driver", "smi", "grant", "rest", "healthy"}
     assert all(record.about.get("origin") for record in [*BROKEN, *HEALTHY])
     assert len({record.name for record in BROKEN}) == len(BROKEN) >= 60
 

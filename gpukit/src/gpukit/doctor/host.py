@@ -13,14 +13,14 @@ import re
 import shutil
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpukit.errors.machine import Machine
-from gpukit.host import facts, uv
+from gpukit.host import facts, health, smi, uv
 from gpukit.host.memory import meminfo
 from gpukit.host.preflight import GPU_KINDS, refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
@@ -39,9 +39,11 @@ CARDS = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=
 MIG = ["nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader"]
 FABRIC = ["nvidia-smi", "--query-gpu=fabric.state", "--format=csv,noheader"]
 LISTED = ["nvidia-smi", "-L"]
+JOURNAL = ["journalctl", "--dmesg", "--boot", "--quiet", "--output=cat"]
 TOOLKIT = ["nvidia-ctk", "--version"]
 UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-cdi-refresh.path", "docker")
 SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
+DEVICES = Path("/dev")
 
 
 @dataclass(frozen=True)
@@ -148,11 +150,12 @@ class Host:
             "endpoint": (ENDPOINT, SHORT_TIMEOUT),
         }
         commands = {} if native else commands
-        smi = {} if cpu else {"cards": CARDS}
+        queries = {} if cpu else {"cards": CARDS}
         if stack.gpu and not cpu:
-            smi.update(mig=MIG, fabric=FABRIC, listed=LISTED)
+            queries.update(mig=MIG, fabric=FABRIC, listed=LISTED, smi=smi.COMMAND)
             commands.update(toolkit=(TOOLKIT, SHORT_TIMEOUT), units=(["systemctl", "is-active", *UNITS], SHORT_TIMEOUT))
-        commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in smi.items()})
+            commands.update(journal=(JOURNAL, SHORT_TIMEOUT))
+        commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in queries.items()})
         self._asked = {name: self._ask(*what) for name, what in commands.items()}
         self._folders = Background(self._look_at_folders, SHORT_TIMEOUT, None)
         self._merge = Background(self._look_at_merge, SHORT_TIMEOUT, Merge())
@@ -192,6 +195,32 @@ class Host:
         return self._answer("endpoint").out.strip()
 
     @cached_property
+    def smi(self) -> smi.Smi:
+        """What nvidia-smi says of the state of the GPUs that are requested, or of all."""
+        found = smi.read(self._answer("smi"))
+        chosen = (self.gpus or "all").split(",")
+        cards = [card for index, card in enumerate(found.cards) if {str(index), card.uuid} & {*chosen}]
+        return replace(found, cards=tuple(cards) or found.cards)
+
+    @cached_property
+    def log(self) -> str | None:
+        """The kernel's log of this boot; None if this user cannot read it."""
+        return health.kernel_log() or self._answer("journal").out or None
+
+    @property
+    def xids(self) -> tuple[tuple[str, int], ...] | None:
+        return health.xids(self.log)
+
+    @cached_property
+    def given(self) -> int:
+        """How many GPUs of the driver this process should see. Containers and Slurm's jobs see the whole bus, but can
+        open only the device files of their own GPUs.
+        """
+        nodes = sum(os.access(node, os.R_OK | os.W_OK) for node in DEVICES.glob("nvidia[0-9]*"))
+        bus = sum(device.kind == "gpu" and device.driver == "nvidia" for device in self.pci or ())
+        return min(filter(None, (nodes, bus)), default=0)
+
+    @cached_property
     def units(self) -> dict[str, str]:
         """The states of the relevant services: active, inactive, failed; empty without systemd."""
         states = self._answer("units").out.split()
@@ -204,7 +233,8 @@ class Host:
     @cached_property
     def special_places(self) -> tuple[str, ...]:
         """Whose sentences come first; on a DGX Spark, the driver comes with DGX OS."""
-        return ("spark",) if self.exists(facts.FASTOS) else (self.system,)
+        inside = ("container",) if facts.container() else ()
+        return (*inside, "spark" if self.exists(facts.FASTOS) else self.system)
 
     @cached_property
     def arch(self) -> str:

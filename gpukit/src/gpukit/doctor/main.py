@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from gpukit.doctor import card, disk, driver, engine, grant, machine, mounts, project, running
+from gpukit.doctor import card, disk, driver, engine, grant, health, machine, mounts, project, running
 from gpukit.doctor.host import Host
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
@@ -37,7 +37,7 @@ which driver, image, and PyTorch does the GPU need? Nothing is written and nothi
   ./launch doctor --early             one line for each problem that would stop the container; exits with 0"""
 
 # Causes come before their consequences: without a driver, an engine cannot grant a GPU.
-CHECKS = checks_of(engine, project, mounts, driver, card, machine, grant, running, disk)
+CHECKS = checks_of(engine, project, mounts, driver, card, health, machine, grant, running, disk)
 ENGINE_CHECKS = ("engine", "gpu", "reload", "disk")
 # `./launch preflight` runs next and checks `gpu`; the other checks are not about starting a container.
 EARLY_CHECKS = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "memory", "disk")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.known import match_signs
+from gpukit.host import smi
 from gpukit.host.memory import meminfo
-from gpukit.verify import smi
 
 SIZE = 512  # of the matrices: each entry is a sum of this many products
 HALF = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the unit of rounding

@@ -7,6 +7,7 @@ from typing import Any
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.cards import reference_tflops
+from gpukit.host.health import SLOWED, slowed
 from gpukit.project.stack import Stack
 from gpukit.verify.gpu import without_device, without_gpu
 from gpukit.verify.torch_process import COMMON, TorchError, torch_check
@@ -20,10 +21,6 @@ MIN_LINK_SHARE = 0.3
 MIN_SPEED_SHARE = 0.5
 # GPUs of one model in one machine differ by about 10 %, warm ones a little more.
 MIN_EVENNESS = 0.75
-
-# What reduces clocks under load. A power cap is normal at the limit.
-SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
-SLOW_POWER = ("hw_power_brake_slowdown", "hw_slowdown")
 
 
 def _joined(figures: list[str]) -> str:
@@ -126,16 +123,15 @@ def gemm(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
-@check("clocks", "Clocks under load", needs="gemm", causes="gpu-heat gpu-power-brake", level="full", skip=without_gpu)
+@check("clocks", "Clocks under load", needs="gemm", causes=SLOWED, level="full", skip=without_gpu)
 def clocks(probes: Any, stack: Stack) -> Finding:
     """What reduces the clocks while the GPU computes. Its power limit is normal."""
     cards = [outcome.answer.get("card") for outcome in probes.gemms]
     if not any(cards):
         return skipped("nvidia-smi-unusable")
     for card in filter(None, cards):
-        for reasons, id in ((SLOW_HEAT, "gpu-heat"), (SLOW_POWER, "gpu-power-brake")):
-            if active := [reason for reason in reasons if reason in card["slowed"]]:
-                return problem(id, ", ".join(active), "none")
+        if found := slowed(card["slowed"]):
+            return found
     limited = any("sw_power_cap" in card["slowed"] for card in filter(None, cards))
     return passed("at the power limit, which is normal under load" if limited else "not reduced")
 

@@ -24,11 +24,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import facts, health, smi
 from gpukit.host.memory import meminfo
 from gpukit.image import guard
 from gpukit.project.location import root
 from gpukit.project.stack import Stack
-from gpukit.verify import requirements, smi
+from gpukit.verify import requirements
 from gpukit.verify.torch_process import TorchError
 
 
@@ -159,7 +160,6 @@ CREDENTIALS = ("HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "AWS_ACCESS
 CREDENTIAL_FILES = (".netrc", ".cache/huggingface/token", ".aws/credentials", ".kaggle/kaggle.json")
 GIGABYTE = 1 << 30
 LIMITS = ("memlock", "stack", "nofile")
-XID = re.compile(r"NVRM: Xid \((?:PCI:)?([\w:.]+)\): (\d+)")
 
 
 class Probes:
@@ -198,20 +198,7 @@ class Probes:
     @cached_property
     def xids(self) -> tuple[tuple[str, int], ...] | None:
         """Xid errors in the kernel's log: bus and number. None if this container cannot read it."""
-        try:
-            log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-        except OSError:
-            return None
-        found = []
-        try:
-            with contextlib.suppress(BlockingIOError):
-                while text := os.read(log, 8192):
-                    found += [(bus, int(number)) for bus, number in XID.findall(text.decode(errors="replace"))]
-        except OSError:
-            return None
-        finally:
-            os.close(log)
-        return tuple(dict.fromkeys(found))
+        return health.xids(health.kernel_log())
 
     @cached_property
     def gpu_nodes(self) -> list[str]:
@@ -374,6 +361,11 @@ class Probes:
     @cached_property
     def protected_changes(self) -> list[guard.Change]:
         return guard.changed(self.protected or {})
+
+    @property
+    def special_places(self) -> tuple[str, ...]:
+        """A container that no project made is often rented."""
+        return ("container",) if self._stack.standalone and facts.container() else ()
 
     @cached_property
     def requirements(self) -> requirements.Requirements:
