@@ -185,9 +185,7 @@ class Pass(Iterator[Any]):
         if self.first:
             before, self.first = self.first, None
             again = (checks.first_sample(self.view.dataset) for _ in range(2))
-            if not checks.alike(before, self._numbers()) and checks.alike(
-                *again
-            ):  # it is the same each time it is read
+            if not checks.alike(before, self._numbers()) and checks.alike(*again):  # else it never is
                 raise DataError(
                     f"The first sample of {self.view.name} is not what it was when the run was saved: restore the "
                     "data, or start a new run."
