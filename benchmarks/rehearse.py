@@ -54,7 +54,8 @@ def main() -> None:
             bench.rows.append([f"exact: {name}", code, "no" if code else "yes", round(used, 1)])
             say(f"{name}: {code}, {text}")
         right = [row[2] for row in bench.rows].count("yes")
-        bench.result(f"of {len(bench.rows)} scripts, those rehearsed as they should be", right, "", at_least=len(bench.rows))
+        count = len(bench.rows)
+        bench.result(f"of {count} scripts, those rehearsed as they should be", right, "scripts", at_least=count)
         bench.result("most CPU time", max(row[3] for row in bench.rows), "s", at_most=10.0)
 
 

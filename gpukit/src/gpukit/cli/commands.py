@@ -58,9 +58,8 @@ def act(options: argparse.Namespace) -> int:
     if command == "try":
         chosen = given.get("cpu", False), given.get("gpus", ""), given.get("native", False), given.get("dry_run", False)
         return import_module("gpukit.launch.first_run").first_run(root(), *chosen)
-    inside = (
-        import_module("gpukit.image.guard").RECORD.is_file() if command in ("verify", "speed", "rehearse") else False
-    )
+    asks = command in ("verify", "speed", "rehearse")
+    inside = import_module("gpukit.image.guard").RECORD.is_file() if asks else False
     if inside and command == "rehearse":
         rehearsal = rehearsed(options, import_module("gpukit.project.stack").read(root() / "stack.json"))
         os.execvp(rehearsal[0], rehearsal)

@@ -9,15 +9,8 @@ from gpukit.host.project import CPU
 from gpukit.project.location import root
 from gpukit.project.messages import RefusalError
 
-COMMANDS = (
-    "run",
-    "verify",
-    "shell",
-    "notebook",
-    "up",
-    "speed",
-    "rehearse",
-)  # those that start a container of the project
+# Those that start a container of the project.
+COMMANDS = ("run", "verify", "shell", "notebook", "up", "speed", "rehearse")
 
 
 def is_wanted(argv: list[str]) -> bool:
