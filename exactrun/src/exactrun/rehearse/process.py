@@ -29,6 +29,7 @@ from exactrun import environment, trial
 from exactrun.rehearse import files
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+SHORT = 60  # letters of a folder in which workers can have their sockets, whose names have at most 108
 GRACE = 10.0  # seconds in which the other ranks end too
 QUIET = {"WANDB_MODE": "disabled", "WANDB_SILENT": "true", "COMET_MODE": "disabled"}
 
@@ -108,7 +109,9 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
     life = Life(str(scratch / f"rows-{number}"), scratch / f"log-{number}.txt")
     settings = settings | {"out": life.out}
     env = {trial.NAME: "exactrun.rehearse.recorder:recorder", trial.SETTINGS: json.dumps(settings)}
-    env |= QUIET | {"TMPDIR": str(scratch / "tmp")}
+    env |= QUIET
+    if len(str(scratch)) < SHORT:
+        env["TMPDIR"] = str(scratch / "tmp")
     (scratch / "tmp").mkdir(exist_ok=True)
     port, began, left = _free_port(), time.monotonic(), dict[int, int]()
     gone, kept = os.pipe()  # the processes end with this one
