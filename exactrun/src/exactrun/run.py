@@ -46,7 +46,7 @@ from exactrun.folder import Folder, as_json
 from exactrun.hashed import sync
 from exactrun.metrics import Lines, is_logged
 from exactrun.observer import OBSERVER_FAILED, Observer, Observers, end
-from exactrun.passes import SEQUENCES, Items, Sources, seed_workers_apart
+from exactrun.passes import SEQUENCES, Items, Sources
 from exactrun.progress import Progress, announce
 from exactrun.ranks import Ranks
 from exactrun.saver import Saver
@@ -129,7 +129,7 @@ class Run:
     ) -> None:
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
         self.ranks, self.settings = Ranks.joined(), settings or {}
-        seed_workers_apart()
+        streams.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
             folder, observers, progress = self._trial.folder(Path(folder)), (), False

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
 
-from exactrun.data import Collated, DataError, Keyed
+from exactrun.data import DataError, Keyed, shared
 from exactrun.seeds import ORDER, mix
 from exactrun.workers import begin, signals_later
 from gpukit.errors.signs import named
@@ -158,10 +158,10 @@ def loader(
     order = Order(length(dataset), batch_size, seed, first_step, rank, world, shuffle)
     worked = loading.workers > 0
     return _Loader(
-        Keyed(dataset),
+        Keyed(dataset, collate or default_collate),
         batch_sampler=order,
         num_workers=loading.workers,
-        collate_fn=Collated(collate),
+        collate_fn=shared,
         pin_memory=loading.pin and torch.device(device or "cpu").type == "cuda",
         worker_init_fn=begin,
         generator=torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
