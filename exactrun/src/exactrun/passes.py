@@ -256,10 +256,11 @@ def map_style(source: Any) -> bool:
 class Sources:
     """Begins passes; keeps one view for each loader, so that persistent workers stay.
 
-    `saved`: the result of `generator_states` in the run that is resumed.
+    `saved`: the result of `generator_states` in the run that is resumed. `each`: seeds for each sample.
     """
 
-    def __init__(self, saved: dict[str, Any]) -> None:
+    def __init__(self, saved: dict[str, Any], each: bool = False) -> None:
+        self.each = each
         self.views: dict[int, tuple[Any, View]] = {}  # with the loader, so that its id stays its own
         self.saved = dict(saved)
 
@@ -267,7 +268,7 @@ class Sources:
         """The batches of a pass over a loader, a sequence, or any other iterable (streams.py)."""
         if map_style(source):
             if id(source) not in self.views:
-                view = View(source)
+                view = View(source, self.each)
                 view.place += f" {sum(other.place.startswith(view.place) for _, other in self.views.values())}"
                 view.restore_generators(self.saved.pop(view.place, []))
                 self.views[id(source)] = (source, view)

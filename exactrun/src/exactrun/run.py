@@ -67,6 +67,7 @@ from exactrun.state import values as plain
 from exactrun.stop import StopSignals
 
 ENDS = 16  # loops of a body whose end is known
+SEEDS = ("batch", "sample")
 OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this multiple of what one takes
 
 
@@ -80,7 +81,8 @@ class Loop:
     inner: list[Any] = field(default_factory=list)
     key: int = 0
     batches: Any = None
-    entered: dict[str, Any] | None = None  # the generators when the present body began
+    entered: dict[str, Any] | None = None  # the generators when the present body began, if it may contain a loop
+    began: bool = False  # a body
     owned: dict[str, Any] = field(default_factory=dict)  # kept generators when the loop began, which a stream may use
     steps: int = 0  # in the present body
     asked: tuple[CodeType, int] | None = None  # if the script calls `next`: where it called `run.enumerate`
@@ -101,7 +103,9 @@ class Run:
 
     `save_steps`: save every this many steps; None: as often as it takes at most 5 % of the time, but not more often
     than every 10 seconds. `keep`: the number of checkpoints to keep. `log_steps`: write the loss and other metrics to
-    metrics.jsonl every this many steps, and more often at first. `best`: also keep the checkpoint with the lowest value
+    metrics.jsonl every this many steps, and more often at first. `seeds`: what a DataLoader's samples draw follows from
+    the "batch" that they are in, or from the pass and the "sample" alone, also with another batch size or number of
+    processes; that takes at least 10 us for each. `best`: also keep the checkpoint with the lowest value
     of this metric. `settings`: of this run, stored in run.json. `observers`: what follows the run (observer.py).
     `progress`: show a progress bar; None: on a terminal.
 
@@ -123,11 +127,15 @@ class Run:
         keep: int = 3,
         log_steps: int = 10,
         best: str = "",
+        seeds: str = "batch",
         settings: dict[str, Any] | None = None,
         observers: Iterable[Observer] = (),
         progress: bool | None = None,
     ) -> None:
+        if seeds not in SEEDS:
+            raise TrainingError(f'seeds must be "batch" or "sample", not {seeds!r}.')
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
+        self.seeds = seeds
         self.ranks, self.settings = Ranks.joined(), settings or {}
         streams.watch_loaders()
         self._trial = trial.current()
@@ -149,7 +157,9 @@ class Run:
         self._sites: list[tuple[CodeType, int]] = []
         self._left: tuple[CodeType, int] | None = None  # the loop that was left after a step in it
         self._mine = restored(self._of_this_rank(self.saved)) if self.saved else {}
-        self._sources = Sources(self._mine.get("loaders", {}))
+        if (before := self._mine.get("seeds", self.seeds)) != self.seeds:
+            raise CheckpointError(f"{self.folder} was begun with seeds={before!r}: use it again, or start a new run.")
+        self._sources = Sources(self._mine.get("loaders", {}), self.seeds == "sample")
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
         self._values: dict[str, Any] = dict(self._mine.get("values", {}))
         self.completed = self.saved.step if self.saved else 0
@@ -339,8 +349,9 @@ class Run:
                         self._report(checks.set_in_loop(caller, set().union(*kept)))
                     loop.steps = 0
                     break
-                loop.inner, loop.steps = [], 0
-                loop.entered = self._drawing()
+                # A body that ends with a step contains no loop with steps, and the next one is like it, as a rule.
+                loop.entered = None if loop.steps and not any(loop.inner) else self._drawing()
+                loop.inner, loop.steps, loop.began = [], 0, True
                 # What the loop's body kept the last time, it keeps again.
                 self._namespaces = [one for one in self._namespaces if one.loops < place]
                 yield batch
@@ -416,7 +427,7 @@ class Run:
         if not self._pending:
             self._restore_all()
             return
-        loop.inner, loop.steps, loop.entered = [], 0, state["entered"]
+        loop.inner, loop.steps, loop.entered, loop.began = [], 0, state["entered"], True
         if (batch := next(loop.batches, self)) is self:
             raise self._other_loops()
         self._draw_from(state["entered"])
@@ -424,7 +435,7 @@ class Run:
 
     def _finished(self, loop: Loop) -> None:
         """After the last epoch: save what followed its last step, unless that was already saved."""
-        if loop.entered and self.completed and not self._pending:
+        if loop.began and self.completed and not self._pending:
             self._made_step = []
             self._save(sys._getframe(2), [self._describe(loop)])
         elif self.completed:
@@ -481,6 +492,7 @@ class Run:
         late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
         self._due = self._due or (self._saves_at(self.completed) if self.save_steps else late)
         settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
+        settled &= all(loop.entered for loop in self._loops[:-1])  # an outer body that ended with a step until now
         self._made_step, self._stepped, self._new = sorted(self._stepped - self._new), set(), set()
         if self._due and not settled and self._others:  # perhaps it is never saved
             self._look()
@@ -616,6 +628,7 @@ class Run:
             {
                 "loops": loops,
                 "depth": len(loops),
+                "seeds": self.seeds,
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
                 "stepped": self._made_step,

@@ -89,9 +89,9 @@ def numpy_generator() -> numpy.random.Generator:
 class Seeds:
     """The global generators, and others, that some code draws from.
 
-        with seeds.apart():
-            seeds.seed(5)
-            ...                 # draws what follows from 5
+    with seeds.apart():
+        seeds.seed(5)
+        ...                 # draws what follows from 5
     """
 
     def __init__(self, also: Iterable[Any] = ()) -> None:

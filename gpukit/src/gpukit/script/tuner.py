@@ -174,13 +174,12 @@ class Trial:
 
 
 class _Timed(Dataset):
-    """A loader's data set and `collate_fn`: with each batch come the seconds that it computed and waited, the CPU time
-    of this worker since the batch before, and when it was ready."""
+    """A loader's data set (Keyed) and `collate_fn`: with each batch come the seconds that it computed and waited, the
+    CPU time of this worker since the batch before, and when it was ready."""
 
-    def __init__(self, dataset: Dataset, collate: Any) -> None:
-        self.dataset, self.collate, self.inner = dataset, collate, collate.collate
-        collate.collate = self._inner
-        self.before = 0.0
+    def __init__(self, dataset: Any, collate: Any) -> None:
+        self.inner = _Inner(dataset.collate)
+        self.dataset, self.collate, self.before = type(dataset)(dataset.dataset, self.inner), collate, 0.0
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -189,19 +188,25 @@ class _Timed(Dataset):
         self.began = _clocks()
         return self.dataset.__getitems__(keys)
 
-    def _inner(self, samples: list[Any]) -> Any:
-        """The user's `collate`, as without workers: torch's would allocate shared memory, which takes longer."""
-        info, worker._worker_info = worker._worker_info, None
-        try:
-            return self.inner(samples)
-        finally:
-            worker._worker_info, self.ended = info, _clocks()
-
-    def collated(self, samples: list[Any]) -> Any:
-        batch = self.collate(samples)
-        wall, work, queued = (end - begin for begin, end in zip(self.began, self.ended, strict=True))
+    def collated(self, batch: Any) -> Any:
+        batch = self.collate(batch)
+        wall, work, queued = (end - begin for begin, end in zip(self.began, self.inner.ended, strict=True))
         before, self.before = self.before, time.process_time()
         return (work, max(0.0, wall - work - queued), self.before - before, time.perf_counter()), batch
+
+
+class _Inner:
+    """The user's `collate`, as without workers: torch's would allocate shared memory, which takes longer."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate = collate
+
+    def __call__(self, samples: list[Any]) -> Any:
+        info, worker._worker_info = worker._worker_info, None
+        try:
+            return self.collate(samples)
+        finally:
+            worker._worker_info, self.ended = info, _clocks()
 
 
 def _clocks() -> tuple[float, float, float]:
