@@ -74,44 +74,55 @@ class Keyed(Dataset):
         return len(self.dataset)
 
     def __getitem__(self, pair: tuple[int, Any]) -> Any:
-        return self._apart(lambda: self.collate(self._sample(*pair)), pair[1:])
+        return self._read(self._one, pair, pair[1:])
 
     def __getitems__(self, batch: Batch | list[tuple[int, Any]]) -> Any:
         if isinstance(batch, Batch):
-            return self._apart(lambda: self.collate(self._batch(*batch)), batch.indices[:1])
-        return self._apart(lambda: self._each(batch), [index for _, index in batch[:1]])
+            return self._read(self._batch, batch, batch.indices[:1])
+        return self._read(self._samples, batch, [index for _, index in batch[:1]])
 
-    def _sample(self, key: int, index: Any) -> Any:
-        self.seeds.seed(mix(SAMPLE, key, _number(index)))
-        return self.dataset[index]
+    def _one(self, pair: tuple[int, Any]) -> Any:
+        return self.collate(self._sample(*pair))
 
-    def _batch(self, key: int, indices: Sequence[Any]) -> Any:
-        self.seeds.seed(mix(SAMPLE, key, *map(_number, indices[:1])))
-        batched = getattr(self.dataset, "__getitems__", None)
-        return batched(indices) if batched else [self.dataset[index] for index in indices]
-
-    def _each(self, pairs: list[tuple[int, Any]]) -> Any:
+    def _samples(self, pairs: list[tuple[int, Any]]) -> Any:
         samples = [self._sample(*pair) for pair in pairs]
         for key, index in pairs[:1]:
             self.seeds.seed(mix(COLLATE, key, _number(index)))
         return self.collate(samples)
 
-    def _apart(self, read: Callable[[], Any], first: Sequence[Any]) -> Any:
+    def _sample(self, key: int, index: Any) -> Any:
+        self.seeds.seed(mix(SAMPLE, key, _number(index)))
+        return self.dataset[index]
+
+    def _batch(self, batch: Batch) -> Any:
+        key, indices = batch
+        self.seeds.seed(mix(key, *map(_number, indices[:1])))
+        return self.collate(self._fetched(indices))
+
+    def _fetched(self, indices: Sequence[Any]) -> Any:
+        dataset = self.dataset
+        if hasattr(dataset, "__getitems__"):
+            return dataset.__getitems__(indices)
+        return [dataset[index] for index in indices]
+
+    def _read(self, read: Callable[[Any], Any], batch: Any, first: Sequence[Any]) -> Any:
         """The result of `read`; `first` is the first index. In a process that is not a worker, the generators keep
         their state, so that a training loop draws the same numbers with and without workers. It is done in one thread,
         as in a worker, since sums of large tensors differ in their last bits with the number of threads.
         """
         if get_worker_info() is not None:
             self._find(first)
-            return read()
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
+            return read(batch)
+        if (threads := torch.get_num_threads()) > 1:
+            torch.set_num_threads(1)
+        self._find(first)
+        kept = self.seeds.set_aside()
         try:
-            self._find(first)
-            with self.seeds.apart():
-                return read()
+            return read(batch)
         finally:
-            torch.set_num_threads(threads)
+            self.seeds.put_back(kept)
+            if threads > 1:
+                torch.set_num_threads(threads)
 
     def _find(self, first: Sequence[Any]) -> None:
         """In a process that has not read before: find the generators. The first sample may create some."""
@@ -119,7 +130,8 @@ class Keyed(Dataset):
             for _ in range(2):
                 vars(self)["seeds"] = Seeds(generators([self.dataset, self.collate]))
                 with self.seeds.apart():
-                    self._batch(0, first)
+                    self.seeds.seed(0)
+                    self._fetched(first)
 
 
 def _number(index: Any) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy
@@ -104,20 +104,33 @@ class Seeds:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """They have the same state after the block as before, whatever it seeds or draws; about 25 us.
-
-        To read and set the 624 words of NumPy's global generator takes 90 us, so it gets other words for the time.
-        """
-        kept = [(one, one.state()) for one in (*_GLOBAL[:2], *self.also)]
-        words, normal = GLOBAL[2]._bit_generator, _kept_normal()
-        numpy.random.set_bit_generator(numpy.random.MT19937(0) if words is _SPARE else _SPARE)
+        """They have the same state after the block as before, whatever it seeds or draws."""
+        kept = self.set_aside()
         try:
             yield
         finally:
-            numpy.random.set_bit_generator(words)
-            _kept_normal(normal)
-            for one, state in kept:
-                one.restore(state)
+            self.put_back(kept)
+
+    def set_aside(self) -> Any:
+        """What `put_back` needs; about 15 us. Afterwards they must be seeded.
+
+        To read and set the 624 words of NumPy's global generator takes 90 us, so it gets other words for the time.
+        """
+        states, words = [one.state() for one in (*_GLOBAL[:2], *self.also)], GLOBAL[2]._bit_generator
+        GLOBAL[2]._bit_generator = _NORMAL
+        normal = dict(GLOBAL[2].get_state(legacy=False))
+        numpy.random.set_bit_generator(numpy.random.MT19937(0) if words is _SPARE else _SPARE)
+        return states, words, normal
+
+    def put_back(self, kept: Any) -> None:
+        """Restore what was set aside."""
+        states, words, normal = kept
+        numpy.random.set_bit_generator(words)
+        GLOBAL[2]._bit_generator = _NORMAL
+        GLOBAL[2].set_state(normal)
+        GLOBAL[2]._bit_generator = words
+        for one, state in zip((*_GLOBAL[:2], *self.also), states):
+            one.restore(state)
 
 
 class _Source(NamedTuple):
@@ -147,8 +160,8 @@ def _source(generator: Any, place: int = 0) -> _Source:
         return _Source(
             generator,
             lambda number: generator.manual_seed(number + shift & WORD),
-            lambda: generator.get_state().numpy().tobytes(),
-            lambda state: generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
+            generator.get_state,
+            generator.set_state,
         )
     if isinstance(generator, random.Random):
         seed_any = lambda number: generator.seed(number + shift & WORD)  # noqa: E731
@@ -157,21 +170,11 @@ def _source(generator: Any, place: int = 0) -> _Source:
     return _Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), get, generator.set_state)
 
 
-def _kept_normal(state: Any = None) -> Any:
-    """The normal number that NumPy's global generator has kept (it computes two at a time); or set it.
-
-    It is in `get_state`, which also reads the words, from an attribute: here, from one with only a few.
-    """
-    one = GLOBAL[2]
-    words, one._bit_generator = one._bit_generator, _FEW
-    try:
-        return one.get_state(legacy=False) if state is None else one.set_state(state)
-    finally:
-        one._bit_generator = words
-
-
 _GLOBAL = [*map(_source, GLOBAL, count())]
-_SPARE, _FEW = numpy.random.MT19937(0), numpy.random.PCG64(0)
+_SPARE = numpy.random.MT19937(0)
+# Instead of a RandomState's words: `get_state` and `set_state` then only take the normal number that it has kept, since
+# it computes two at a time. Source: https://github.com/numpy/numpy/blob/v2.3.0/numpy/random/mtrand.pyx (2026-11-26)
+_NORMAL = SimpleNamespace(state={"bit_generator": "none", "state": None})
 
 
 def generators(root: Any) -> list[Any]:
