@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, Subset
+from torch.utils.data import Dataset, IterableDataset
 
 from exactrun import data, seeds
 from exactrun.data import Batch, DataError, Keyed, mix, shared

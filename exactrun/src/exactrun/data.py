@@ -78,7 +78,7 @@ class Keyed(Dataset):
 
     def __getitems__(self, batch: Batch | list[tuple[int, Any]]) -> Any:
         if isinstance(batch, Batch):
-            return self._read(self._batch, batch, batch.indices[:1])
+            return self._read(self._batch, batch, batch[1][:1])
         return self._read(self._samples, batch, [index for _, index in batch[:1]])
 
     def _one(self, pair: tuple[int, Any]) -> Any:
@@ -96,7 +96,7 @@ class Keyed(Dataset):
 
     def _batch(self, batch: Batch) -> Any:
         key, indices = batch
-        self.seeds.seed(mix(key, *map(_number, indices[:1])))
+        self.seeds.seed(mix(*map(_number, indices[:1]), state=key))
         return self.collate(self._fetched(indices))
 
     def _fetched(self, indices: Sequence[Any]) -> Any:

@@ -29,7 +29,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from exactrun import checks, streams, workers
 from exactrun.data import Batch, Begin, DataError, Keyed, shared
-from exactrun.seeds import ORDER, Seeds, generators, mix
+from exactrun.seeds import ORDER, SAMPLE, Seeds, generators, mix
 from exactrun.state import capture, put_back, restored, values
 
 # They draw from the global generators only before their first index, or from a generator of their own.
@@ -62,14 +62,14 @@ class Order(Sampler[Any]):
         return self._keyed(self.key, self.first)  # a loader with workers calls this twice
 
     def _keyed(self, key: int, first: int) -> Iterator[Any]:
-        position, every = 0, self._found(mix(ORDER, key))
+        position, every, state = 0, self._found(mix(ORDER, key)), mix(SAMPLE, key)
         for number, found in enumerate(islice(every, len(self) * self.world) if self.world > 1 else every):
             indices = list(found) if self.batched else [found]
             position += len(indices)
             if number % self.world != self.rank or number // self.world < first:
                 continue
             if not self.each:
-                batch = Batch(mix(key, number), indices)
+                batch = Batch(mix(number, state=state), indices)
                 yield batch if self.batched else (batch.key, found)
                 continue
             keys = repeat(key)
