@@ -136,7 +136,7 @@ class Session(Run):
             say=self.say,
         )
         self._inner.append(False)
-        self._loops.append(Loop(None, batches=_Position(about)))
+        self._loops.append(Loop(batches=_Position(about)))
         self._begin()
         with closing(iter(self.feed)) as batches:
             until = time.monotonic() + 60 * settings.max_minutes if settings.max_minutes else None
