@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, WeightedRandomSampler
 
 from exactrun import data, seeds
 from exactrun.data import Batch, DataError, Keyed, mix, shared
+from exactrun.passes import View
 from gpukit.host.limits import usable_cpus
 from gpukit.script.loader import Loading, Order, explain, failure, loader
 
@@ -268,7 +269,7 @@ def test_a_loader_of_ones_own_is_bit_equal_for_any_number_of_workers(seeded):
     for workers, context in ((0, None), (1, "spawn"), (2, None), (4, None)):
         state = drawn()
         next(state)
-        batches = torch.utils.data.DataLoader(
+        batches = DataLoader(
             Keyed(Sometimes(), together),
             batch_sampler=READ[seeded],
             collate_fn=shared,
@@ -293,6 +294,49 @@ def test_a_sample_draws_the_same_in_any_batch_if_it_has_a_seed_of_its_own():
     same, drew = torch.stack(whole) == torch.stack(other), torch.stack(whole)[:, 1:] != 0
     assert drew.sum() > 25
     assert not (same[:, 1:] & drew).any()
+
+
+class Draws(Sampler):
+    """A batch sampler that draws for each batch, also from a generator of its own."""
+
+    def __init__(self):
+        self.generator = torch.Generator().manual_seed(1)
+
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            own = torch.randint(40, (2,), generator=self.generator).tolist()
+            yield [random.randrange(40), numpy.random.randint(40), *own]
+
+
+LOADERS = {
+    "shuffled": {"batch_size": 8, "shuffle": True},
+    "with replacement": {"batch_size": 8, "sampler": WeightedRandomSampler(torch.ones(40), 40)},
+    "batch sampler": {},
+    "no batches": {"batch_size": None, "sampler": range(5)},
+}
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_pass_continues_at_any_batch(name, each):
+    def view(workers):
+        options = LOADERS[name] or {"batch_sampler": Draws()}
+        return View(DataLoader(Augmented(), num_workers=workers, **options), each)
+
+    def rest(key, done=0, workers=0):
+        made = view(workers)
+        state = made.begin(key, None).state() | {"done": done, "first": []}
+        return take(made.begin(key, state), 9)
+
+    whole = rest(7)
+    assert len(set(whole)) == len(whole) == 5
+    for done in range(6):
+        assert rest(7, done) == whole[done:]
+    assert rest(7, 2, workers=2) == whole[2:]
+    assert not set(rest(8)) & set(whole)
 
 
 def test_a_normal_number_that_numpy_has_kept_is_kept_apart():

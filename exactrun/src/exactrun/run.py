@@ -300,7 +300,7 @@ class Run:
     def enumerate(self, source: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
 
-        `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the sample; a range,
+        `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the batch; a range,
         list, or tuple; a stream with or without state (streams.py). The result has its length.
         """
         return _Numbered(self, source, self._loop(source), start)

@@ -7,8 +7,9 @@ other iterable.
 
 A stream with `state_dict` and `load_state_dict` continues from its state; the generators are seeded for each batch. A
 loader's workers add the state to their batches, as often as 5 % of their time allows; a new process reads the few
-batches since then again. Not every stream continues exactly (shuffle buffers, batched transforms), so at least the batch that each worker
-returned last is read again and compared. If one differs, or if there is no state, the pass is read from its start.
+batches since then again. Not every stream continues exactly (shuffle buffers, batched transforms), so at least the
+batch that each worker returned last is read again and compared. If one differs, or if there is no state, the pass is
+read from its start.
 """
 
 from __future__ import annotations
