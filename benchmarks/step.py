@@ -174,7 +174,7 @@ def measured(batch: int, draw: Any, workers: int, rounds: int, spare: Path) -> d
 
 def main() -> None:
     with Benchmark(
-        "A loop with exactrun", __doc__, rounds=40, packages=("torch", "numpy"), workers="0,2", only=""
+        "A loop with exactrun", __doc__, rounds=20, packages=("torch", "numpy"), workers="0,2", only=""
     ) as bench:
         torch.set_num_threads(1)
         bench.columns = ["batch", "samples draw from", "workers", "by hand, ms", *list(LOOPS)[1:]]
