@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from exactrun.run import Run
 
-BATCHES = 20_000  # of each data set, so that no loop needs a second epoch
+BATCHES = 2_000  # of each data set, so that no loop needs a second epoch
 KEPT = 512  # samples that the data sets contain; further ones are the same again
 SETTLE = 30  # first steps, which are not measured
 GOALS = {32: 1.10, 256: 1.05}  # by the batch size
@@ -105,7 +105,7 @@ def by_hand(batch: int, draw: Any, workers: int, spare: Path) -> Iterator[None]:
 def by_run(seeds: str) -> Callable[..., Iterator[None]]:
     def loop(batch: int, draw: Any, workers: int, spare: Path) -> Iterator[None]:
         model, optimizer, loader = parts(batch, draw, workers)
-        with Run(tempfile.mkdtemp(dir=spare), seeds=seeds, save_steps=BATCHES, progress=False) as run:
+        with Run(tempfile.mkdtemp(dir=spare), seeds=seeds, save_steps=10 * BATCHES, progress=False) as run:
             run.keep(model=model, optimizer=optimizer)
             for _, (inputs, labels) in run.enumerate(loader):
                 optimizer.zero_grad()
@@ -158,8 +158,8 @@ def measured(batch: int, draw: Any, workers: int, rounds: int, spare: Path) -> d
         pids[name] = workers_now() - others
     turn = (640 if workers else 64) // batch or 1
     found: dict[str, list[float]] = {name: [] for name in loops}
+    gc.collect()
     for number in range(rounds):
-        gc.collect()
         for name in list(loops) if number % 2 else list(reversed(loops)):
             before = settled(pids[name])
             begun = time.process_time()

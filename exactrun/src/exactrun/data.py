@@ -59,7 +59,7 @@ class Keyed(Dataset):
     """
 
     def __init__(self, dataset: Dataset, collate: Callable[[Any], Any] = default_collate) -> None:
-        vars(self).update(dataset=dataset, collate=collate, seeds=None)
+        vars(self).update(dataset=dataset, _collate=collate, _seeds=None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["dataset"], name)
@@ -68,7 +68,7 @@ class Keyed(Dataset):
         setattr(self.dataset, name, value)  # by a `worker_init_fn`
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Keyed, (self.dataset, self.collate)  # other generators stand for those that are found here
+        return Keyed, (self.dataset, self._collate)  # other generators stand for those that are found here
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -82,22 +82,22 @@ class Keyed(Dataset):
         return self._read(self._samples, batch, [index for _, index in batch[:1]])
 
     def _one(self, pair: tuple[int, Any]) -> Any:
-        return self.collate(self._sample(*pair))
+        return self._collate(self._sample(*pair))
 
     def _samples(self, pairs: list[tuple[int, Any]]) -> Any:
         samples = [self._sample(*pair) for pair in pairs]
         for key, index in pairs[:1]:
-            self.seeds.seed(mix(COLLATE, key, _number(index)))
-        return self.collate(samples)
+            self._seeds.seed(mix(COLLATE, key, _number(index)))
+        return self._collate(samples)
 
     def _sample(self, key: int, index: Any) -> Any:
-        self.seeds.seed(mix(SAMPLE, key, _number(index)))
+        self._seeds.seed(mix(SAMPLE, key, _number(index)))
         return self.dataset[index]
 
     def _batch(self, batch: Batch) -> Any:
         key, indices = batch
-        self.seeds.seed(mix(*map(_number, indices[:1]), state=key))
-        return self.collate(self._fetched(indices))
+        self._seeds.seed(mix(*map(_number, indices[:1]), state=key))
+        return self._collate(self._fetched(indices))
 
     def _fetched(self, indices: Sequence[Any]) -> Any:
         dataset = self.dataset
@@ -116,21 +116,21 @@ class Keyed(Dataset):
         if (threads := torch.get_num_threads()) > 1:
             torch.set_num_threads(1)
         self._find(first)
-        kept = self.seeds.set_aside()
+        kept = self._seeds.set_aside()
         try:
             return read(batch)
         finally:
-            self.seeds.put_back(kept)
+            self._seeds.put_back(kept)
             if threads > 1:
                 torch.set_num_threads(threads)
 
     def _find(self, first: Sequence[Any]) -> None:
         """In a process that has not read before: find the generators. The first sample may create some."""
-        if self.seeds is None:
+        if self._seeds is None:
             for _ in range(2):
-                vars(self)["seeds"] = Seeds(generators([self.dataset, self.collate]))
-                with self.seeds.apart():
-                    self.seeds.seed(0)
+                vars(self)["_seeds"] = Seeds(generators([self.dataset, self._collate]))
+                with self._seeds.apart():
+                    self._seeds.seed(0)
                     self._fetched(first)
 
 

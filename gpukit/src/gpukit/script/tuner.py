@@ -178,7 +178,7 @@ class _Timed(Dataset):
     CPU time of this worker since the batch before, and when it was ready."""
 
     def __init__(self, dataset: Any, collate: Any) -> None:
-        self.inner = _Inner(dataset.collate)
+        self.inner = _Inner(dataset._collate)
         self.dataset, self.collate, self.before = type(dataset)(dataset.dataset, self.inner), collate, 0.0
 
     def __len__(self) -> int:
