@@ -20,6 +20,7 @@ from plumbum import local
 from gpukit.cli.main import parse
 from gpukit.host import uv
 from gpukit.host.process import Result
+from gpukit.plan import extensions
 from gpukit.project import support
 from gpukit.project.messages import RefusalError
 from gpukit.update import main, record, summary, trial
@@ -33,7 +34,7 @@ template, project = releases.template, releases.project
 
 
 def launch(project: Path, *arguments: str) -> int:
-    return main.update(project, parse(["update", *arguments]))
+    return main.update(project, parse(["update", *arguments]), extensions.renew)
 
 
 def refused(project: Path, *arguments: str) -> str:
