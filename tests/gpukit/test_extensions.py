@@ -314,7 +314,7 @@ def test_parts_are_of_one_version(index: Index) -> None:
 def test_an_index_that_does_not_respond(monkeypatch: pytest.MonkeyPatch, web: Web) -> None:
     monkeypatch.setattr(extensions, "SECONDS", 0.2)
     web.dropped = 99
-    with pytest.raises(RefusalError, match="127.0.0.1 cannot be reached"):
+    with pytest.raises(RefusalError, match=r"127\.0\.0\.1 cannot be reached"):
         extensions.find("flash-attn", PROJECTS["h100"])
 
 
