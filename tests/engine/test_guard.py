@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
 import re
 from collections.abc import Callable, Iterator
 
@@ -167,13 +169,24 @@ def test_without_the_constraints(guarded: Project, index: Index, tool: str) -> N
     assert re.search(r"not permitted|permission denied", done.stdout + done.stderr, re.IGNORECASE)
 
 
+def pinned(guarded: Project, index: Index, name: str, digest: str = "") -> list[str]:
+    """The lines that pin a wheel for this machine's CPU, and one that is nowhere for another CPU."""
+    path = index.own(name)
+    digest = digest or hashlib.sha256((index.folder / path).read_bytes()).hexdigest()
+    line = "{} @ {}/{}#sha256={} ; sys_platform == 'linux' and platform_machine {} '{}'"
+    return [
+        line.format(name.replace("_", "-"), index.at(guarded.engine), file, digest, operator, platform.machine())
+        for operator, file in (("==", path), ("!=", "nowhere/x-1.0-py3-none-any.whl"))
+    ]
+
+
 def test_an_added_package_is_available_everywhere(guarded: Project, index: Index) -> None:
     """In Python, torchrun, and Jupyter's kernel; in the running container, and after the next build."""
     before = (guarded.path / "pyproject.toml").read_text()
-    package = f"gputest-added @ {index.at(guarded.engine)}/{index.own('gputest_added')}"
+    packages = pinned(guarded, index, "gputest_added")
     try:
-        guarded.launched("add", package)
-        assert f'"{package}"' in (guarded.path / "pyproject.toml").read_text()
+        guarded.launched("add", *packages)
+        assert all(f'"{package}"' in (guarded.path / "pyproject.toml").read_text() for package in packages)
         guarded.write("seen.py", "import gputest_added, torch; print('seen', gputest_added.here)\n")
         assert inside(guarded, "python", "seen.py").stdout == "seen True\n"
         assert "seen True" in inside(guarded, "torchrun", "--nproc-per-node=1", "seen.py").stdout
@@ -182,6 +195,13 @@ def test_an_added_package_is_available_everywhere(guarded: Project, index: Index
         assert done.returncode == 0, done.stderr
     finally:
         guarded.write("pyproject.toml", before)
+
+
+def test_a_file_that_is_not_the_pinned_one(guarded: Project, index: Index) -> None:
+    packages = pinned(guarded, index, "gputest_other", "0" * 64)
+    found = hashlib.sha256((index.folder / index.own("gputest_other")).read_bytes()).hexdigest()
+    done = guarded.launch("add", *packages)
+    assert done.returncode == 1 and "0" * 64 in done.stderr and found in done.stderr
 
 
 def verified(project: Project) -> dict[str, dict]:

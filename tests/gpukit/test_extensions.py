@@ -287,6 +287,7 @@ def test_nvidias_image_brings_some_and_its_torch_takes_no_others(index: Index) -
     index.has(page(wheel, "mamba-ssm"), f"mamba_ssm-2.0+{local(wheel)}-{TAGS['arm64']}")
     index.has(page(spark, "mamba-ssm"), f"mamba_ssm-2.0+{local(spark)}-{TAGS['arm64']}")
     assert missing("mamba-ssm", spark)["answers"] == "--answers base=wheel"
+    assert missing("transformer-engine-torch", spark)["cause"] == "extension-in-base"
     index.has(page(wheel, "flash-attn"))
     assert missing("flash-attn", wheel)["answers"] == "--answers base=ngc"
 

@@ -32,6 +32,7 @@ CAUSES = (
     "extension-has-wheel",
     "extension-other-release",
     "extension-nowhere",
+    "extension-in-base",
     "extension-not-for-gpu",
     "extension-without-gpu",
     "extension-unhashed",
@@ -210,6 +211,8 @@ class _Search:
         """Why there are none, and what helps."""
         facts = {"torch": minor(stack.torch), "cuda": stack.cuda, "instead": self.facts.get("instead", "")}
         facts |= {"package": self.name, "newest": self.newest}
+        if pyproject.matches(self.name, list(stack.protected)):
+            return problem("extension-in-base", self.name, **facts)
         if not needs(stack):
             return problem("extension-without-gpu", self.name, **facts)
         if ids := lacking(self.facts, stack):
@@ -228,7 +231,7 @@ class _Search:
             releases = known["releases"][base]
             names = stacks.releases_for(base, stack.targets, stack.use_case)
             other_base = [f"base={base}"] * (base != stack.base)
-            if names and self.name in known["brings"][base]:
+            if names and {self.name, *self.facts.get("parts", ())} & {*known["brings"][base]}:
                 return " ".join(["--answers", *other_base])
             for name in sorted(names, key=lambda each: version(releases[each]["torch"]), reverse=True):
                 fields = {field: releases[name][field] for field in ("torch", "cuda", "python")}
