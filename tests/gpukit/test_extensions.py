@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from gpukit.cli import add
+from gpukit.findings.causes import PROJECT
+from gpukit.findings.finding import in_words, problem
 from gpukit.host import stacks
 from gpukit.host.cards import data
 from gpukit.plan import extensions, wheels
@@ -149,6 +154,7 @@ def project(*ids: str, base: str = "", release: str = "") -> Stack:
     base = base or stack.base
     release = release or stacks.releases_for(base, ids, stack.use_case)[0]
     fields = {name: RELEASES[base][release][name] for name in ("torch", "cuda", "python")}
+    fields["protected"] = stack.protected if base == stack.base else ("torch", "nvidia-*")
     return replace(stack, base=base, release=release, **fields)
 
 
@@ -351,6 +357,43 @@ def test_what_is_pinned_is_judged_for_each_target() -> None:
     assert [each.title for each in extensions.judge([pinned("one", v100, "arm64")], both)] == ["one"]
     unknown = "x @ https://host/x-1.0+cu13nn-cp312-cp312-linux_x86_64.whl"
     assert [each.status for each in extensions.judge([unknown], h100)] == ["SKIP"]
+
+
+def test_each_finding_gets_a_command_that_works(index: Index) -> None:
+    """For a package that would be built, or whose pinned wheel does not fit; without an index, its own remedy stays."""
+    stack = PROJECTS["both CPUs"]
+    index.has(page(stack, "mamba-ssm"), *(f"mamba_ssm-2.0+{local(stack)}-{TAGS[arch]}" for arch in TAGS))
+    names = [*data("stacks")["torch_to_build"], "einops"]
+    values = {"platform": "x", "version": "1", "newest": "1"}
+    asked = [
+        replace(problem("package-needs-torch-to-build", each, package=each, named=each, **values), title=each)
+        for each in names
+    ]
+    found = {each.title: each for each in extensions.remedied(asked, stack, {})}
+    assert found["mamba-ssm"].cause_id == "extension-has-wheel"
+    assert in_words(found["mamba-ssm"], PROJECT).remedy.startswith("`./launch add mamba-ssm`")
+    assert found["einops"].cause_id == "package-needs-torch-to-build"
+    assert {each.cause_id for name, each in found.items() if name != "einops"} <= set(extensions.CAUSES)
+    index.web.dropped = 99
+    again = {each.title: each.cause_id for each in extensions.remedied(asked, stack, {})}
+    assert again["mamba-ssm"] == "package-needs-torch-to-build"
+    assert index.web.dropped > 99 - 2 * extensions.TRIES, "the first silence is enough"
+
+
+@pytest.mark.parametrize(("typed", "agreed"), [("y\n", True), ("n\n", False), ("", False)])
+def test_add_asks_before_it_trusts_a_publisher(
+    index: Index, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, agreed: bool
+) -> None:
+    stack = PROJECTS["h100"]
+    index.has(page(stack, "mamba-ssm"), f"mamba_ssm-2.0+{local(stack)}-{TAGS['amd64']}")
+    found = {"mamba-ssm": extensions.find("mamba-ssm", stack)}
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdin, "readline", lambda: typed, raising=False)
+    with contextlib.nullcontext() if agreed else pytest.raises(RefusalError, match="Nothing was changed"):
+        add.confirm(found, False, ["mamba-ssm"])
+    said = capsys.readouterr().err
+    assert all(each in said for each in ("mamba-ssm 2.0", "Astral", "0.0 MB", found["mamba-ssm"].wheels[0].file.url))
 
 
 @pytest.fixture

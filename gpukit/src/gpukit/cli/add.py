@@ -85,7 +85,8 @@ def wheels(names: list[str], stack: Stack) -> dict[str, Found]:
         if search.wheels:
             found[name] = search
         elif facts.get("jit"):
-            say(f"{name} compiles its kernels at first use, which needs nvcc: the base `cuda` or `ngc` has it.")
+            if stack.base == "wheel":
+                say(f"{name} compiles its kernels at first use, which needs nvcc: the bases `cuda` and `ngc` have it.")
         elif search.missing and not search.unknown_version:
             raise refused(name, plan.finish(search.missing, stack))
     return found
@@ -172,4 +173,4 @@ def look(project: Project, packages: list[str], native: bool) -> Iterable[Findin
     question = planned.question(stack, target, packages, project.root, native)
     answer, _ = planned.answer(question, refresh=False, received={})
     found = [*planned.judge(answer, question), *extensions.judge(packages, one)]
-    return [plan.finish(extensions.remedied(each, whole, {}), stack, native) for each in found]
+    return [plan.finish(each, stack, native) for each in extensions.remedied(found, whole, {})]

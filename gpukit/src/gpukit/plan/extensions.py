@@ -297,26 +297,32 @@ def judge(requirements: Iterable[str], stack: Stack) -> list[Finding]:
     return found
 
 
-def remedied(finding: Finding, stack: Stack, received: Received) -> Finding:
-    """A finding about a package, with what `add` has for it, or what has to change so that it has something.
+def remedied(findings: Iterable[Finding], stack: Stack, received: Received) -> list[Finding]:
+    """Findings about packages, with what `add` has for them, or what has to change so that it has something.
 
     `stack`: with all targets of the project, since `add` pins wheels for all or for none.
     """
-    if finding.cause_id not in REMEDIED or facts_of(finding.title) is None:
+    found, silent = [], False
+    for finding in findings:
+        facts = facts_of(finding.title) if finding.cause_id in REMEDIED and not silent else None
+        try:
+            found.append(finding if facts is None else _remedied(finding, facts, stack, received))
+        except RefusalError:  # what the findings say is still right; waiting for each of them would take minutes
+            silent = True
+            found.append(finding)
+    return found
+
+
+def _remedied(finding: Finding, facts: dict[str, Any], stack: Stack, received: Received) -> Finding:
+    found = find(finding.title, stack, received)
+    if found.missing and facts.get("jit"):
         return finding
-    try:
-        found = find(finding.title, stack, received)
-    except RefusalError:  # what the finding says is still right
-        return finding
-    if found.missing:
-        if facts_of(finding.title).get("jit"):
-            return finding
-        other = found.missing
-    else:
+    other = found.missing
+    if other is None:
         first = found.wheels[0]
-        facts = {"package": finding.title, "version": first.built.version, "publisher": first.publisher}
-        facts |= {"torch": minor(stack.torch), "cuda": stack.cuda or "", "lines": " and ".join(found.lines)}
-        other = problem("extension-has-wheel", finding.seen, finding.expected, **facts)
+        values = {"package": finding.title, "version": first.built.version, "publisher": first.publisher}
+        values |= {"torch": minor(stack.torch), "cuda": stack.cuda or "", "lines": " and ".join(found.lines)}
+        other = problem("extension-has-wheel", finding.seen, finding.expected, **values)
     kept = {name: getattr(finding, name) for name in ("id", "title", "status", "seen", "expected")}
     return replace(other, **kept)
 

@@ -241,7 +241,7 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
             asked = packages.question(stack, probes.target, requirements, folder, probes.native)
             answer, probes.asked["packages"] = packages.answer(asked, probes.refresh, probes.received)
             found = [*packages.judge(answer, asked), *extensions.judge(requirements, stack)]
-            found = [extensions.remedied(each, probes.whole, probes.received) for each in found]
+            found = extensions.remedied(found, probes.whole, probes.received)
             found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
             versions = {name: each.version for name, each in answer.packages.items()}
             required_by = {name: each.required_by for name, each in answer.packages.items()}

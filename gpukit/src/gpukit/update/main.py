@@ -120,7 +120,8 @@ def look(project: Path, folder: Path, options: Any, renew: Renew) -> Look | None
     valid = trial.update(copy, template, wanted, options.answers)
     entries = unmerged(copy)
     conflict = any(entry.endswith(f"\t{summary.PYPROJECT}") for entry in entries)
-    found = summary.compare(copy, driver(), jetson(), wanted, "" if conflict else renew(copy))
+    wheels = renew(copy) if summary.needs_other_wheels(copy) and not conflict else ""
+    found = summary.compare(copy, driver(), jetson(), wanted, wheels)
     if not found.lines:
         say("Nothing changes: the answers are the same.")
         return None

@@ -76,8 +76,7 @@ def compare(
         "base": changes(*stacks, {"image": "", "base": "", "release": "release ", "python": "Python "}),
         "torch": torch_line(*stacks),
         "driver": driver_line(result, stacks, below),
-        "packages": package_line(*applied(folder, PYPROJECT)),
-        "wheels": wheels,
+        "packages": "; ".join(filter(None, (package_line(*applied(folder, PYPROJECT)), wheels))),
         "answers": answer_line(*answered),
         "gpukit": gpukit_line(folder),
         "files": file_line(folder, conflicts),
@@ -85,6 +84,12 @@ def compare(
     }
     result.lines += [(label, text) for label, text in details.items() if text]
     return result
+
+
+def needs_other_wheels(folder: Path) -> bool:
+    """Whether what wheels with CUDA code are built for differs from the last commit."""
+    old, new = map(stack, applied(folder, STACK))
+    return any(old.get(key) != new.get(key) for key in ("torch", "cuda", "python", "targets"))
 
 
 def contents(folder: Path, name: str, conflict: bool) -> tuple[str, str]:
