@@ -325,6 +325,11 @@ def test_an_index_that_does_not_respond(monkeypatch: pytest.MonkeyPatch, web: We
         extensions.find("flash-attn", PROJECTS["h100"])
 
 
+def test_an_index_that_answers_403_for_what_it_does_not_have(web: Web) -> None:
+    web.status = 403
+    assert missing("flash-attn", PROJECTS["h100"])["cause"] == "extension-nowhere"
+
+
 def test_find_links_of_all_packages(index: Index) -> None:
     """One page has the files of many packages, and it is one of a release of PyTorch."""
     stack = PROJECTS["rtx-50"]

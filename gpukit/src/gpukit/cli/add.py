@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
+from gpukit.errors.known import match_signs
 from gpukit.findings.checks import status_line
 from gpukit.findings.finding import Finding
 from gpukit.host import stacks
@@ -35,7 +36,7 @@ REFUSED = (
 def add(project: Project, packages: list[str], native: bool, yes: bool) -> int:
     names = [package.strip() for package in packages]
     known = any(extensions.facts_of(name) for name in names)
-    stack = load(project.root / "stack.json") if known else None
+    stack = stack_of(project) if known else None
     found = wheels(names, stack) if stack else {}
     lines = [line for name in names for line in (found[name].lines if name in found else [name])]
 
@@ -61,6 +62,13 @@ def add(project: Project, packages: list[str], native: bool, yes: bool) -> int:
 
     command = without_docker.add if native else adding.add
     return command(project, lines, judge, examine)
+
+
+def stack_of(project: Project) -> Stack:
+    try:
+        return load(project.root / "stack.json")
+    except StackError as error:
+        raise RefusalError(f"{error}.") from None
 
 
 def shown(requirement: str) -> str:
@@ -136,7 +144,7 @@ def has_kernels(place: adding.Place, found: dict[str, Found], stack: Stack) -> N
         code, output, errors = place(
             ["python", "-m", "gpukit.plan.examine"], json.dumps({"wheels": asked, "cuda": stack.cuda}).encode()
         )
-    if code and "hash" in errors.lower():
+    if code and match_signs(errors, "hash-differs"):
         raise RefusalError(f"Nothing was changed: {plain(errors)}", kind="uv", id="hash-differs", output=errors)
     try:
         answers = json.loads(output) if code == 0 else []

@@ -193,10 +193,18 @@ class _Search:
         for cuda in sorted(fitting, key=version, reverse=True):
             for torch in torches:
                 page = index["page"].format(cuda=cuda.replace(".", ""), torch=torch, package=part)
-                answer = self.indexes.ask(page, {"Accept": DATED}, missing=True)
-                for file in files(part, page, answer) if answer else []:
+                for file in self.page(page, part):
                     found.setdefault(file.filename, file)
         return list(found.values())
+
+    def page(self, address: str, part: str) -> list[File]:
+        try:
+            answer = self.indexes.ask(address, {"Accept": DATED}, missing=True)
+        except RefusalError as error:
+            if error.id != "index-refused":  # some answer 403 for a page that they do not have
+                raise
+            answer = None
+        return files(part, address, answer) if answer else []
 
     def chosen(self, candidates: dict[tuple[str, str], dict[str, Wheel]]) -> list[Wheel]:
         """One version of all parts, and for all architectures if they have one in common."""

@@ -194,7 +194,7 @@ def preference(built: Built) -> tuple:
     return version(built.cuda), bool(built.torch), "manylinux" in built.tags[2]
 
 
-CLAUSE = re.compile(r"\s*(==|!=|>=|<=|~=|>|<)\s*([\w.+!*-]+)\s*")
+CLAUSE = re.compile(r"\s*(===?|!=|>=|<=|~=|>|<)\s*([\w.+!*-]+)\s*")
 
 
 def allowed(text: str, specifier: str) -> bool:
@@ -202,6 +202,7 @@ def allowed(text: str, specifier: str) -> bool:
     named = False
     for clause in filter(None, specifier.split(",")):
         operator, bound = CLAUSE.fullmatch(clause).groups()  # type: ignore[union-attr]
+        operator = operator[:2]  # === is ==
         bound, any_after = bound.partition("+")[0].removesuffix(".*"), bound.endswith(".*")
         own, least = order(text), order(bound)
         same = own[: len(least)] == least if any_after else text == bound or _padded(own, least)
