@@ -27,8 +27,8 @@ from accelerate import Accelerator
 from harness import Benchmark, ratio, say
 from torch import nn
 
-from gpukit.train import checkpoint
-from gpukit.train.saver import Saver
+from exactrun import checkpoint
+from exactrun.saver import Saver
 
 LAYERS = 8
 MIB = 1 << 20
@@ -74,7 +74,7 @@ class Training:
 
 
 class Ours:
-    name = "`gpukit.train.checkpoint`"
+    name = "`exactrun.checkpoint`"
 
     def __init__(self, folder: Path, training: Training) -> None:
         self.folder, self.training = folder, training
@@ -96,7 +96,7 @@ class Ours:
 
 
 class Background(Ours):
-    name = "`gpukit.train.saver`, asynchronous"
+    name = "`exactrun.saver`, asynchronous"
 
     def __init__(self, folder: Path, training: Training) -> None:
         super().__init__(folder, training)

@@ -22,10 +22,10 @@ from harness import Benchmark, say
 from torch import Tensor, nn
 from torch.nn import functional
 
+from exactrun.ranks import Ranks
 from gpukit.script.device import choose
 from gpukit.script.step import Step
 from gpukit.script.task import Task
-from gpukit.train.ranks import Ranks
 
 PADDING = -100  # the label that cross_entropy ignores
 WORDS, LENGTH, CLASSES = 50, 12, 7

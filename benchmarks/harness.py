@@ -28,7 +28,7 @@ from typing import Any
 from document import result_row
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "gpukit/src")]
+sys.path[:0] = [str(ROOT), str(ROOT / "gpukit/src"), str(ROOT / "exactrun/src")]
 
 from gpukit.wheel import vendor, writer  # noqa: E402
 
@@ -69,7 +69,7 @@ def generate(template: Path, to: Path, **answers: str) -> Path:
     """Generate a project without running its checks."""
     data = [part for key, value in answers.items() for part in ("--data", f"{key}={value}")]
     copier("copy", "--trust", "--defaults", "--quiet", "--skip-tasks", *data, template, to)
-    vendor.put(writer.from_source(template / "gpukit"), to)
+    vendor.put(writer.for_project(template / "gpukit"), to)
     return to
 
 

@@ -94,7 +94,12 @@ def slurm(project: Project, name: str) -> str:
 
 def ray(project: Project, name: str) -> None:
     python = str(environment(RAY))
-    path = [project.folder / "src", ROOT / "gpukit/src", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    path = [
+        project.folder / "src",
+        ROOT / "gpukit/src",
+        ROOT / "exactrun/src",
+        *os.environ.get("PYTHONPATH", "").split(os.pathsep),
+    ]
     env = quiet(PYTHONPATH=os.pathsep.join(map(str, path)), RAY_TRAIN_V2_ENABLED="1", HOME=str(project.folder.parent))
     # otherwise, it starts its workers with uv run, as this process was started
     env["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"

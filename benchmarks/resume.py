@@ -4,7 +4,7 @@ The worst case of each is first. --rounds is the number of kills of each row.
 
 - project: a generated project (dropout, augmentation in workers), in two gloo processes and in one, each time resumed
   with another number of workers.
-- adapters: the loops of other libraries with gpukit.train (tests/train/library_loops.py), with 2 and 0 workers, and
+- adapters: the loops of other libraries with exactrun (tests/train/library_loops.py), with 2 and 0 workers, and
   with and without accumulation.
 - others: the same loops as the libraries' documentation resumes them, and one with torchdata's loader.
 - streams: loops over streams of every kind (tests/train/stream_kinds.py), whose samples draw random numbers.
@@ -72,15 +72,15 @@ def train(project: Path, launcher: list[str], folder: Path, workers: int, accumu
     options |= {"workers": workers, "output-dir": folder, "name": "run"}
     flags = [word for key, value in options.items() for word in (f"--{key}", str(value))]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    env["PYTHONPATH"] = os.pathsep.join([str(project / "src"), str(ROOT / "gpukit/src")])
+    env["PYTHONPATH"] = os.pathsep.join([str(project / "src"), str(ROOT / "gpukit/src"), str(ROOT / "exactrun/src")])
     os.chdir(project)
     os.execve(sys.executable, [sys.executable, *launcher, "-m", f"{project.name}.train", *flags], env)
 
 
 def of_project(folder: Path) -> dict[str, Any]:
     """The loss of each step, and at the end the digest of the weights."""
+    from exactrun import checkpoint
     from gpukit.track import metrics
-    from gpukit.train import checkpoint
 
     run = folder / "run"
     rows = metrics.read(run) if (run / "metrics.jsonl").exists() else []
@@ -179,7 +179,9 @@ def compare_stream(kind: str, workers: int, kills: int, spare: Path) -> list[Any
 
 def main() -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "gpukit/src")))  # for the processes
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        map(str, (ROOT, ROOT / "gpukit/src", ROOT / "exactrun/src"))
+    )  # for the processes
     with Benchmark("", __doc__, rounds=10, packages=("torch",), what="project") as bench:
         what = bench.given.what
         bench.name, bench.title, bench.packages = f"resume_{what}", TITLES[what], PACKAGES[what]

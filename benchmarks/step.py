@@ -41,12 +41,12 @@ import transformers
 from accelerate import Accelerator
 from lightning.fabric import Fabric
 
+from exactrun.data import Keyed
+from exactrun.seeds import mix, seed_step
 from gpukit.script.device import choose
 from gpukit.script.loader import Loading, Order, loader
 from gpukit.script.step import Step
 from gpukit.script.task import Task
-from gpukit.train.data import Keyed
-from gpukit.train.seeds import mix, seed_step
 from tests.train.memory_tasks import Basic
 
 CLIP = 1.0  # maximum norm of the gradient

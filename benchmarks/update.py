@@ -142,7 +142,7 @@ def copy(template: Path, answers: Path, state: str, project: Path) -> None:
     """A project in one of the states, in git."""
     data = ("--data-file", answers, "--vcs-ref", TAG)
     copier("copy", "--trust", "--defaults", "--quiet", "--skip-tasks", *data, template, project)
-    vendor.put(writer.from_source(template / "gpukit"), project)
+    vendor.put(writer.for_project(template / "gpukit"), project)
     if state != "clean":
         replace(project / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
         (project / "own.txt").write_text("mine\n")

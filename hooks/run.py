@@ -66,7 +66,7 @@ def put_wheel(project: Path) -> int:
     from gpukit.wheel import vendor, writer
 
     try:
-        vendor.put(writer.from_source(TEMPLATE / "gpukit"), project)
+        vendor.put(writer.for_project(TEMPLATE / "gpukit"), project)
     except OSError as error:
         say("wheel", f"not written: {error.strerror or error}. `./launch` prints the command that adds it.")
         return SKIPPED

@@ -121,7 +121,7 @@ def test_run_prints_one_line_and_adds_only_the_wheel(plain: Path) -> None:
 
 # run.py: the wheel
 
-NEW = writer.from_source(ROOT / "gpukit")
+NEW = writer.for_project(ROOT / "gpukit")
 WHEEL = writer.file_name(NEW)
 OLD = "gpukit-0.0.1-py3-none-any.whl"
 
@@ -400,7 +400,7 @@ def copy(releases: Path, project: Path, version: str = "v1.0.0", **options: obje
 def copied(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = tmp_path / "copied"
     copy(releases, project, skip_tasks=True)
-    vendor.put(writer.from_source(releases / "gpukit"), project)
+    vendor.put(writer.for_project(releases / "gpukit"), project)
     git("init", "-q", cwd=project)
     git("add", "-A", cwd=project)
     git("commit", "-qm", "generated", cwd=project)

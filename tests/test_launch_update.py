@@ -110,7 +110,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> None:
 def mine(template: Path, project: Callable[..., Path]) -> Path:
     """A committed project with its wheel."""
     folder = project()
-    vendor.put(writer.from_source(template / "gpukit"), folder)
+    vendor.put(writer.for_project(template / "gpukit"), folder)
     commit(folder, "wheel")
     return folder
 

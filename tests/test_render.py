@@ -371,7 +371,7 @@ YOURS["vision"] = YOURS["minimal"]
 )
 def test_a_project_is_thin(generate: Callable[..., Path], tmp_path: Path, answers: dict, lines: int) -> None:
     project = shutil.copytree(generate(**answers), tmp_path / "project")
-    wheel = vendor.put(writer.from_source(ROOT / "gpukit"), project)
+    wheel = vendor.put(writer.for_project(ROOT / "gpukit"), project)
     names = {path.relative_to(project).as_posix() for path in files(project)}
     expected = EVERYWHERE | {"tests/test_train.py", f"vendor/{wheel.name}"}
     expected |= {f"src/my_gpu_project/{name}" for name in YOURS[answers.get("use_case", "minimal")]}
@@ -395,7 +395,7 @@ def test_every_file_is_committed_despite_the_users_own_ignore_rules(
     generate: Callable[..., Path], tmp_path: Path, answers: dict
 ) -> None:
     project = shutil.copytree(generate(**answers), tmp_path / "project")
-    vendor.put(writer.from_source(ROOT / "gpukit"), project)
+    vendor.put(writer.for_project(ROOT / "gpukit"), project)
     names = {path.relative_to(project).as_posix() for path in files(project)}
     (project / "src/data/__pycache__").mkdir(parents=True)
     for name in ("src/data/__pycache__/x.pyc", ".env", ".vscode/settings.json", "vendor/other.zip", "data.csv"):

@@ -408,7 +408,7 @@ def test_an_update_is_small_and_keeps_your_edits(template: Path, project: Callab
     """The releases differ in the base's release, the driver floor, and gpukit's code."""
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
     mine = project()
-    old = vendor.put(writer.from_source(template / "gpukit"), mine)
+    old = vendor.put(writer.for_project(template / "gpukit"), mine)
     change(mine / "pyproject.toml", '    "tyro>=1.0,<2",\n', '    "tyro>=1.0,<2",\n    "einops>=0.8",\n')
     (mine / "apt.txt").write_text("ffmpeg\n")
     change(mine / "Dockerfile", "WORKDIR /workspace\n", "WORKDIR /workspace\nENV MINE=1\n")
@@ -423,7 +423,7 @@ def test_an_update_is_small_and_keeps_your_edits(template: Path, project: Callab
     assert git("ls-files", "-u", cwd=mine) == ""
     rows = [row.split("\t") for row in git("diff", "--cached", "--no-renames", "--numstat", cwd=mine).splitlines()]
     wheels = {name for added, _, name in rows if added == "-"}
-    new = writer.file_name(writer.from_source(template / "gpukit"))
+    new = writer.file_name(writer.for_project(template / "gpukit"))
     assert wheels == {f"vendor/{old.name}", f"vendor/{new}"} and old.name != new
     assert [path.name for path in (mine / "vendor").iterdir()] == [new]
     assert len(rows) <= 9
@@ -441,7 +441,7 @@ def test_the_new_wheel_is_written_despite_a_conflict(
 ) -> None:
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
     mine = project()
-    vendor.put(writer.from_source(template / "gpukit"), mine)
+    vendor.put(writer.for_project(template / "gpukit"), mine)
     change(mine / "stack.json", f'"release": "{stack(mine)["release"]}"', '"release": "mine"')
     commit(mine)
     add_release(template, "wheel")
@@ -450,7 +450,7 @@ def test_the_new_wheel_is_written_despite_a_conflict(
     release(template)
     update(mine, hooks=True)
     assert {line.split("\t")[1] for line in git("ls-files", "-u", cwd=mine).splitlines()} == {"stack.json"}
-    new = writer.file_name(writer.from_source(template / "gpukit"))
+    new = writer.file_name(writer.for_project(template / "gpukit"))
     assert [path.name for path in (mine / "vendor").iterdir()] == [new]
 
 
@@ -465,7 +465,7 @@ def test_a_clone_has_its_wheel_and_runs(project: Callable[..., Path], tmp_path: 
     )
     copier.setenv("GIT_CONFIG_GLOBAL", str(config))
     mine = project()
-    wheel = vendor.put(writer.from_source(ROOT / "gpukit"), mine)
+    wheel = vendor.put(writer.for_project(ROOT / "gpukit"), mine)
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": str(config)}
     for command in (
         ["git", "-C", str(mine), "add", "-A"],

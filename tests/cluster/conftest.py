@@ -53,6 +53,7 @@ class Project:
             folder / "src",
             folder / "held",
             ROOT / "gpukit/src",
+            ROOT / "exactrun/src",
             *os.environ.get("PYTHONPATH", "").split(os.pathsep),
         ]
         (folder / "launch").write_text(

@@ -110,7 +110,7 @@ def test_submit_and_jobs(slurm: Slurm, project: Project) -> None:
     subprocess.run(here, cwd=project.folder, capture_output=True, check=True, env=quiet())
 
     def ask(*words: str, **env: str) -> str:
-        env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "gpukit/src"), **env}
+        env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}/gpukit/src:{ROOT}/exactrun/src", **env}
         return slurm.ask(sys.executable, "-m", "gpukit", *words, cwd=project.folder, **env)
 
     def submit(*words: str, steps: str = "10", **env: str) -> str:

@@ -432,7 +432,7 @@ def project(
         if str(path) not in made:
             answers = {**({"hardware": "rtx-50"} if slight else ANSWERS[base]), **answers}
             shutil.copytree(generate(project_name="Engine tests", workflow=workflow, base=base, **answers), path)
-            vendor.put(writer.from_source(ROOT / "gpukit"), path)  # as the hook does
+            vendor.put(writer.for_project(ROOT / "gpukit"), path)  # as the hook does
             if slight:
                 (path / "Dockerfile").write_text(SLIGHT)
             if not engine.grants:

@@ -250,7 +250,7 @@ def test_a_full_disk_is_reported_and_keeps_the_checkpoints(project: Callable[...
         kept = sorted((outputs / "full/checkpoints").glob("step-*"))
         assert [path.name for path in kept] == ["step-00000001", "step-00000002"]
         load = (
-            "import sys; from pathlib import Path; from gpukit.train.checkpoint import load;"
+            "import sys; from pathlib import Path; from exactrun.checkpoint import load;"
             "print([load(Path(path)).step for path in sys.argv[1:]])"
         )
         files = [f"outputs/full/checkpoints/{path.name}" for path in kept]

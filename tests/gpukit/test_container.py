@@ -72,7 +72,7 @@ def test_a_file_of_the_project_does_not_hide_gpukit(fake_torch, tmp_path, packed
     for name in ("gpukit.py", "gpukit/__init__.py", "json.py"):
         (project / name).write_text("raise ImportError('the wrong one')\n", encoding="utf-8")
     source = ROOT / "gpukit/src"
-    place = writer.write(writer.from_source(ROOT / "gpukit"), tmp_path / "vendor") if packed else source
+    place = writer.write(writer.for_project(ROOT / "gpukit"), tmp_path / "vendor") if packed else source
     ask = (
         f"import sys; sys.path[0] = {str(place)!r}; from gpukit.verify.torch_process import TorchProcess; "
         "process = TorchProcess(); print(process.call('facts', limit=20)['version']); process.end()"

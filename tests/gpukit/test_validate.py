@@ -636,7 +636,7 @@ def test_compose_variables(text: str, meaning: str) -> None:
 def test_the_command_and_the_hook_say_the_same(projects: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
     """The command runs from the wheel with a Python that has no packages, which uv provides."""
     project = projects[0]
-    wheel = vendor.put(writer.from_source(ROOT / "gpukit"), project)
+    wheel = vendor.put(writer.for_project(ROOT / "gpukit"), project)
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "GPUKIT_PROJECT": str(project)}
     code = f"import sys; sys.path.insert(0, {str(wheel)!r}); from gpukit.cli.main import main; sys.exit(main(['validate']))"
     command = [sys.executable, "-I", "-S", "-c", code]

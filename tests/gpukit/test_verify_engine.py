@@ -271,7 +271,7 @@ def test_training_is_resumed_and_ranks_meet_on_the_cpu(verify):
 
 def test_an_image_that_is_older_than_vendor(verify):
     """As the image has it, and with ./launch, which runs the wheel in vendor/."""
-    wheel = writer.write(writer.from_source(ROOT / "gpukit"), verify.project / "vendor")
+    wheel = writer.write(writer.for_project(ROOT / "gpukit"), verify.project / "vendor")
     version = wheel.name.split("-")[1]
     newer = f"vendor/gpukit-99.0-{wheel.name.split('-', 2)[2]}"
     install = f"pip install -q --no-index --no-deps --break-system-packages vendor/{wheel.name} >&2"

@@ -158,7 +158,7 @@ from trl import SFTConfig, SFTTrainer as Trainer
 from . import config
 from .data import load
 import demo.model
-import gpukit.train
+import exactrun
 if TYPE_CHECKING:
     import pandas
 try:

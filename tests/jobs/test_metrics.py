@@ -40,7 +40,7 @@ JOB = {
     "started": 0.0,
     "ended": None,
 }
-# As gpukit.train writes them.
+# As exactrun writes them.
 ROW = {"step": 1450, "loss": 0.0058, "memory_gb": 0.8, "waiting_for_data": 0.25, "samples_per_second": 2560.0}
 FACTS = {
     "format": 1,

@@ -71,6 +71,7 @@ def unavailable() -> str:
 
 
 add_to_path(ROOT / "gpukit/src")
+add_to_path(ROOT / "exactrun/src")
 REASON = unavailable()
 # The libraries of llm read this when they are imported: no hub is asked, and what they keep is gone in the end.
 HUB = tempfile.TemporaryDirectory(prefix="hub-")

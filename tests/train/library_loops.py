@@ -1,4 +1,4 @@
-"""Training loops of other libraries, with gpukit.train and as their own documentation resumes them.
+"""Training loops of other libraries, with exactrun and as their own documentation resumes them.
 
 Each script writes a line of JSON for each logged step, and one with digests at its end: of the weights, the optimizer,
 the scheduler, and the generators. They have dropout, samples that draw random numbers, a shuffled order, and several
@@ -149,7 +149,7 @@ def newest(folder: Path, pattern: str) -> Path | None:
 def hugging_face(folder: Path, workers: int, accumulate: int, by_gpukit: bool = True) -> None:
     from transformers import Trainer, TrainingArguments
 
-    from gpukit.train.adapters.huggingface import exact
+    from exactrun.adapters.huggingface import exact
 
     lines = Lines(folder)
     kind = exact(Trainer) if by_gpukit else Trainer  # the only line that differs
@@ -171,8 +171,8 @@ def trl(folder: Path, workers: int, accumulate: int) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import SFTConfig, SFTTrainer
 
+    from exactrun.adapters.huggingface import exact
     from gpukit.script.tiny import conversations, make_model
-    from gpukit.train.adapters.huggingface import exact
 
     if not (folder / "tiny").exists():
         make_model(folder / ".tiny")
@@ -204,7 +204,7 @@ def lightning(folder: Path, workers: int, accumulate: int, by_gpukit: bool = Tru
     from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
     from torch.utils.data import DataLoader
 
-    from gpukit.train.adapters.lightning import ExactResume
+    from exactrun.adapters.lightning import ExactResume
 
     warnings.filterwarnings("ignore")
     messages.getLogger("lightning.pytorch").setLevel(messages.ERROR)
@@ -269,7 +269,7 @@ def accelerate(folder: Path, workers: int, accumulate: int) -> None:
     from accelerate.utils import set_seed
     from torch.utils.data import DataLoader
 
-    from gpukit.train.run import Run
+    from exactrun.run import Run
 
     lines = Lines(folder)
     set_seed(2)

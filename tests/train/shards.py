@@ -23,10 +23,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from gpukit.train import ranks as gpukit_ranks
-from gpukit.train.adapters import sharded
-from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.ranks import Ranks
+from exactrun import ranks as gpukit_ranks
+from exactrun.adapters import sharded
+from exactrun.checkpoint import CheckpointError
+from exactrun.ranks import Ranks
 
 QUIET = 7  # the exit code of a rank that leaves it to another to say what is wrong
 ABOUT = {"batch_size": 64, "seed": 0}

@@ -17,9 +17,9 @@ import numpy
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
-from gpukit.train import state as states
-from gpukit.train import streams
-from gpukit.train.seeds import restore, snapshot
+from exactrun import state as states
+from exactrun import streams
+from exactrun.seeds import restore, snapshot
 
 SHARDS = (17, 30, 11)  # samples; the workers of a loader end at different times
 PASSES, SAVED = 2, 3  # passes of a run; batches between two states that are saved

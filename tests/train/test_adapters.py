@@ -67,7 +67,7 @@ def test_lightning_with_a_data_module_resumes_and_a_finished_run_repeats_nothing
     from lightning.pytorch import LightningDataModule, LightningModule, Trainer
     from torch.utils.data import DataLoader, TensorDataset
 
-    from gpukit.train.adapters.lightning import ExactResume
+    from exactrun.adapters.lightning import ExactResume
 
     counts = {"training": 0, "validation": 0}
 

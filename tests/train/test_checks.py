@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset, Subset, TensorDataset
 
+from exactrun import checks
+from exactrun.checks import check, sample_repeats
 from gpukit.script.device import choose
 from gpukit.script.step import Step
 from gpukit.script.task import Task
-from gpukit.train import checks
-from gpukit.train.checks import check, sample_repeats
 
 SIZE = 32
 CPU = choose(device="cpu")

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset
 
+from exactrun import data, seeds
+from exactrun.data import Collated, DataError, Keyed, mix
 from gpukit.host.limits import usable_cpus
 from gpukit.script.loader import Loading, Order, explain, failure, loader
-from gpukit.train import data, seeds
-from gpukit.train.data import Collated, DataError, Keyed, mix
 
 NAMED = numpy.random.default_rng()
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from exactrun.errors import TrainingError
 from gpukit.script import export
-from gpukit.train.errors import TrainingError
 from tests.conftest import ROOT
 from tests.train.test_script import sentence
 from tests.train.test_vision import SMALL

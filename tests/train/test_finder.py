@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from exactrun.errors import TrainingError
+from exactrun.ranks import Ranks
 from gpukit.script import device as devices
 from gpukit.script import finder
 from gpukit.script.finder import TRIALS, Outcome, Search, find
 from gpukit.script.task import Task, _size, largest_samples
-from gpukit.train.errors import TrainingError
-from gpukit.train.ranks import Ranks
 from tests.train import finder_tasks, memory_kinds
 from tests.train.conftest import ROOT
 from tests.train.finder_tasks import MIB, Settings

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from gpukit.train import checkpoint
+from exactrun import checkpoint
 from tests.train.test_ranks import free_port
 from tests.train.test_script import at_step, same, sentence, weights
 from tests.train.trainee import LIMIT, PROCESSES, Started, Trainee

@@ -26,12 +26,13 @@ def change(path: Path, old: str, new: str) -> None:
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A newer gpukit, with one more function and one more keyword, installed as pip does."""
     folder = tmp_path_factory.mktemp("newer")
-    shutil.copytree(ROOT / "gpukit", folder / "gpukit", ignore=shutil.ignore_patterns("__pycache__"))
-    seeds = folder / "gpukit/src/gpukit/train/seeds.py"
+    for name in ("gpukit", "exactrun"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    seeds = folder / "exactrun/src/exactrun/seeds.py"
     change(seeds, "def seed_all(seed: int) -> None:", "def seed_all(seed: int, *, strict: bool = False) -> None:")
     with seeds.open("a", encoding="utf-8") as file:
         file.write("\n\ndef added() -> str:\n    return 'newer'\n")
-    wheel = writer.write(writer.from_source(folder / "gpukit"), folder)
+    wheel = writer.write(writer.for_project(folder / "gpukit"), folder)
     zipfile.ZipFile(wheel).extractall(folder / "site")
     return folder / "site"
 
@@ -47,7 +48,7 @@ def test_an_older_source_works_with_a_newer_wheel(generate: Callable[..., Path],
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    assert run("-c", "from gpukit.train import seeds; print(seeds.added())") == "newer\n"
+    assert run("-c", "from exactrun import seeds; print(seeds.added())") == "newer\n"
     run("-m", "my_gpu_project.train", "--max-steps", "6", "--name", "few", "--device", "cpu")
     assert (project / "outputs/few/metrics.jsonl").read_text(encoding="utf-8").count('"loss"') > 0
     run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")

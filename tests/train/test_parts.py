@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from gpukit.train.parts import Batches, SplitError, even
+from exactrun.parts import Batches, SplitError, even
 
 Pair = namedtuple("Pair", ["image", "label"])
 X, Y = torch.arange(24.0).view(8, 3), torch.arange(8)

@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from exactrun.checkpoint import CheckpointError
+from exactrun.data import DataError
+from exactrun.errors import TrainingError
+from exactrun.progress import Progress
+from exactrun.ranks import Ranks
 from gpukit.script.errors import error_message, report_errors
 from gpukit.script.step import describe_batch
 from gpukit.track import progress as module
 from gpukit.track.curve import curve
-from gpukit.track.progress import Progress
-from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.data import DataError
-from gpukit.train.errors import TrainingError
-from gpukit.train.ranks import Ranks
 
 CPU = torch.device("cpu")
 

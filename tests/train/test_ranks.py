@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import nn
 
+from exactrun.ranks import Ranks
 from gpukit.script.reduction import Reduction, state_buffers
-from gpukit.train.ranks import Ranks
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 

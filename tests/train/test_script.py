@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from exactrun import checkpoint
+from exactrun.folder import Folder
+from exactrun.ranks import Ranks
 from gpukit.script import session
 from gpukit.script.settings import RunSettings
 from gpukit.track import metrics
-from gpukit.train import checkpoint
-from gpukit.train.folder import Folder
-from gpukit.train.ranks import Ranks
 from tests.train.trainee import LIMIT, Trainee, small_files, without_privilege
 
 EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+from exactrun import checkpoint
+from exactrun.errors import TrainingError
+from exactrun.folder import as_json
 from gpukit.project.stack import load
 from gpukit.script import runs
 from gpukit.script.settings import LoopSettings, parse
-from gpukit.train import checkpoint
-from gpukit.train.errors import TrainingError
-from gpukit.train.folder import as_json
 from tests.train.test_folder import DATA
 
 
@@ -33,7 +33,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`start(*options)`: a start of a script with these options, which saves a checkpoint -> its settings."""
     (tmp_path / "stack.json").write_text(json.dumps(DATA))
     stack = load(tmp_path / "stack.json")
-    monkeypatch.setattr("gpukit.track.environment.git_state", lambda folder: None)
+    monkeypatch.setattr("exactrun.environment.git_state", lambda folder: None)
 
     def started(*options: str, save: bool = True) -> Settings:
         settings = parse(Settings, "train", ["--output-dir", str(tmp_path / "outputs"), *options])
@@ -68,7 +68,7 @@ def test_the_settings_of_a_run_in_use_are_not_those_of_a_new_one(start, tmp_path
     start("--lr", "0.25")
     (folder,) = (tmp_path / "outputs").iterdir()
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from gpukit.train import checkpoint\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from exactrun import checkpoint\n"
         "with checkpoint.claim(Path(sys.argv[2])): print('held', flush=True); sys.stdin.read()"
     )
     source = str(Path(sys.modules["gpukit"].__file__).parents[1])

@@ -18,10 +18,10 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from gpukit.train import checkpoint
-from gpukit.train.adapters import sharded
-from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.ranks import Ranks
+from exactrun import checkpoint
+from exactrun.adapters import sharded
+from exactrun.checkpoint import CheckpointError
+from exactrun.ranks import Ranks
 from tests.train.shards import ABOUT, QUIET, look, put, whole
 
 ONE = Ranks()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.train import stop
-from gpukit.train.stop import SIGNALS, StopSignals
+from exactrun import stop
+from exactrun.stop import SIGNALS, StopSignals
 
 GPUKIT = Path(stop.__file__).resolve().parents[2]
 
@@ -21,7 +21,7 @@ def script(code: str) -> list[str]:
     start = f"""\
         import os, signal, sys, threading, time
         sys.path.insert(0, {str(GPUKIT)!r})
-        from gpukit.train.stop import StopSignals
+        from exactrun.stop import StopSignals
         """
     return [sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(code)]
 
@@ -115,7 +115,7 @@ def test_a_second_ctrl_c_ends_at_once(wait: str) -> None:
 
 def test_ctrl_c_while_workers_start_counts_once() -> None:
     done = run("""
-        from gpukit.train.workers import signals_later
+        from exactrun.workers import signals_later
         with StopSignals() as stop:
             with signals_later():
                 os.kill(os.getpid(), signal.SIGINT)

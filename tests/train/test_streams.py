@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from gpukit.train import streams
-from gpukit.train.data import DataError
+from exactrun import streams
+from exactrun.data import DataError
 from tests.train import stream_kinds
 from tests.train.stream_kinds import ALONE, KINDS, Buffered, Liar, Stateless, noisy
 from tests.train.trainee import PROCESSES

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset, get_worker_info
 
+from exactrun.ranks import Ranks
 from gpukit.script import tuner
 from gpukit.script.loader import Loading, loader
 from gpukit.script.task import Task
 from gpukit.script.tuner import Costs, Feed, choose
-from gpukit.train.ranks import Ranks
 
 
 def costs(load=0.0, wait=0.0, hand=0.5, step=0.0, busy=0.0, size=1000):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpukit.train import checkpoint
+from exactrun import checkpoint
 from tests.train.test_script import at_step, same, sentence, weights
 from tests.train.trainee import Trainee
 

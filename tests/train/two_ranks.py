@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from exactrun.ranks import Ranks
 from gpukit.script.device import choose
 from gpukit.script.reduction import Reduction
 from gpukit.script.step import Step
 from gpukit.script.task import Task
-from gpukit.train.ranks import Ranks
 
 CPU = choose(device="cpu")
 

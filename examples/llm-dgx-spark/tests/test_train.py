@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from gpukit.script.trl import quiet
-from gpukit.track.metrics import Tracker
-from gpukit.train import checkpoint
-from gpukit.train.errors import TrainingError
+from exactrun.metrics import Lines
+from exactrun import checkpoint
+from exactrun.errors import TrainingError
 
 from spark_fine_tuning.config import Settings
 from spark_fine_tuning.train import train
@@ -38,15 +38,15 @@ def losses(run: Path) -> dict[int, float]:
 def test_a_resumed_run_repeats_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly, across the end of an epoch, with dropout."""
     uninterrupted = train(settings(tmp_path / "uninterrupted", max_steps=12))
-    log = Tracker.log
+    log = Lines.log
 
-    def interrupt(self: Tracker, step: int, **metrics: float) -> None:
-        log(self, step, **metrics)
+    def interrupt(self: Lines, step: int, figures: dict[str, float]) -> None:
+        log(self, step, figures)
         if step == 7:
             signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patched, pytest.raises(SystemExit) as stopped:
-        patched.setattr(Tracker, "log", interrupt)
+        patched.setattr(Lines, "log", interrupt)
         train(settings(tmp_path / "interrupted", max_steps=12))
     assert stopped.value.code == 128 + signal.SIGTERM
     resumed = train(settings(tmp_path / "interrupted", max_steps=12))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpukit.track.metrics import Tracker
-from gpukit.train import checkpoint
-from gpukit.train.errors import TrainingError
+from exactrun.metrics import Lines
+from exactrun import checkpoint
+from exactrun.errors import TrainingError
 
 from plate_reader.config import Settings
 from plate_reader.train import train
@@ -46,15 +46,15 @@ def test_a_resumed_run_repeats_an_uninterrupted_one(tmp_path: Path, monkeypatch:
     """Exactly, across the end of an epoch, and with another number of workers."""
     more_than_an_epoch = {"batch_size": 32, "max_steps": 12}
     uninterrupted = train(settings(tmp_path / "uninterrupted", **more_than_an_epoch))
-    log = Tracker.log
+    log = Lines.log
 
-    def interrupt(self: Tracker, step: int, **metrics: float) -> None:
-        log(self, step, **metrics)
+    def interrupt(self: Lines, step: int, figures: dict[str, float]) -> None:
+        log(self, step, figures)
         if step == 5:
             signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patched, pytest.raises(SystemExit) as stopped:
-        patched.setattr(Tracker, "log", interrupt)
+        patched.setattr(Lines, "log", interrupt)
         train(settings(tmp_path / "interrupted", **more_than_an_epoch))
     assert stopped.value.code == 128 + signal.SIGTERM
     resumed = train(settings(tmp_path / "interrupted", **more_than_an_epoch, workers=2))

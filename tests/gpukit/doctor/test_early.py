@@ -31,7 +31,7 @@ def start(generate, tmp_path):
         shutil.copytree(generate(**answers), project, symlinks=True)
         (project / "launch").chmod(0o644)
         if wheel:
-            vendor.put(writer.from_source(ROOT / "gpukit"), project)
+            vendor.put(writer.for_project(ROOT / "gpukit"), project)
         tools = tmp_path / "bin"
         tools.mkdir()
         for name, text in (("docker", docker), ("nvidia-smi", f"#!/bin/sh\n{nvidia_smi}\n")):

@@ -242,7 +242,7 @@ def _sha256(path: Path) -> str:
 
 
 def metric(checkpoint: Path) -> float:
-    """By which gpukit.train knows its best checkpoint, the lower the better; infinite where there is none."""
+    """By which exactrun knows its best checkpoint, the lower the better; infinite where there is none."""
     try:
         value = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))["metric"]
     except (OSError, ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""What a project's own training script consists of, based on gpukit.train.
+"""What a project's own training script consists of, based on exactrun.
 
 session     a run of the script, from its settings
 settings    the settings that every script has, and how they are read

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator
 
 try:
+    from exactrun.checkpoint import DISK, UNCHANGED, CheckpointError
+    from exactrun.data import DataError
+    from exactrun.errors import TrainingError, lost_rank
+    from exactrun.observer import HUNG, OBSERVER_FAILED, Observers, end
     from gpukit.errors.signs import named
     from gpukit.script.loader import explain
     from gpukit.script.step import is_oom
-    from gpukit.track.metrics import HUNG, TRACKER_FAILED, Tracker, end
-    from gpukit.train.checkpoint import DISK, UNCHANGED, CheckpointError
-    from gpukit.train.data import DataError
-    from gpukit.train.errors import TrainingError, lost_rank
 except KeyboardInterrupt:  # importing torch takes seconds, and where in torch it was interrupted tells nobody anything
     raise SystemExit(128 + signal.SIGINT) from None
 
@@ -49,20 +49,20 @@ def _short(error: object) -> str:
 
 
 @contextlib.contextmanager
-def tracked(tracker: Tracker) -> Iterator[Tracker]:
-    """Finish the tracker however the run ends, and print to stderr which metrics it lacks.
+def followed(observers: Observers) -> Iterator[Observers]:
+    """Close the observers however the run ends, and print their messages to stderr.
 
-    `report_errors` handles a tracker that hangs.
+    `report_errors` handles one that hangs.
     """
     status = "failed"
     try:
-        yield tracker
+        yield observers
         status = "finished"
     except (SystemExit, KeyboardInterrupt) as stopped:
         status = "failed" if isinstance(getattr(stopped, "code", 0), str) else "stopped"
         raise
     finally:
-        for sentence in tracker.finish(status):
+        for sentence in observers.close(status):
             print(sentence, file=sys.stderr, flush=True)
 
 
@@ -70,8 +70,8 @@ def tracked(tracker: Tracker) -> Iterator[Tracker]:
 def report_errors() -> Iterator[None]:
     """Wrap a script: a known error ends it with one sentence on stderr and exit code 1.
 
-    Any other error is raised. If a tracker hangs, the process ends without waiting for it, with exit code 3 if nothing
-    else failed.
+    Any other error is raised. If an observer hangs, the process ends without waiting for it, with exit code 3 if
+    nothing else failed.
     """
     try:
         yield
@@ -96,7 +96,7 @@ def _leave(code: int | str | None) -> None:
         print(code, file=sys.stderr, flush=True)
         code = 1
     if HUNG:
-        end(code or TRACKER_FAILED)
+        end(code or OBSERVER_FAILED)
     if os.environ.get("WORLD_SIZE", "1") != "1":
         # gloo's threads may abort the interpreter during its shutdown, after a successful run
         end(code or 0)

@@ -17,10 +17,10 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from exactrun import checkpoint
+from exactrun.errors import TrainingError
 from gpukit.project.location import root
 from gpukit.script.settings import RunSettings, parse
-from gpukit.train import checkpoint
-from gpukit.train.errors import TrainingError
 
 Kind = TypeVar("Kind", bound=RunSettings)
 BATCHES = 1, 17

@@ -27,13 +27,13 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
+from exactrun.errors import TrainingError
+from exactrun.ranks import Ranks
 from gpukit.script import device as devices
 from gpukit.script.loader import length
 from gpukit.script.memory import largest
 from gpukit.script.step import Step, first_line, is_oom
 from gpukit.script.task import Task, largest_samples, load_task
-from gpukit.train.errors import TrainingError
-from gpukit.train.ranks import Ranks
 
 TRIALS, SIZES, STEPS, START = 5, 12, 5, 64  # processes; sizes in the first one; steps of a size; first size if untraced
 MARGIN = 0.04  # of the memory, left free unless a size takes exactly the same memory twice: covers 2 % of noise

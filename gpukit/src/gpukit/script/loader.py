@@ -4,7 +4,7 @@
     batches = loader(dataset, 256, seed=0, first_step=1000, loading=Loading(workers=2))
 
 The step is the state: the samples of a batch are computed from the seed and the step, and the random numbers of a
-sample from the epoch's key and its index (gpukit.train.data). So are those of the parts of several ranks.
+sample from the epoch's key and its index (exactrun.data). So are those of the parts of several ranks.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
+from exactrun.data import Collated, DataError, Keyed
+from exactrun.seeds import ORDER, mix
+from exactrun.workers import begin, signals_later
 from gpukit.errors.signs import named
 from gpukit.findings.causes import PROJECT, cause, worded
-from gpukit.train.data import Collated, DataError, Keyed
-from gpukit.train.seeds import ORDER, mix
-from gpukit.train.workers import begin, signals_later
 
 EMPTY = "The data set is empty."
 # The cause of a failure to load data, by the sign that matches its text; the first one that does counts.

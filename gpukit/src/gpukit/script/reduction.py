@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gpukit.train.ranks import Ranks
+from exactrun.ranks import Ranks
 
 # Bytes: few collectives, with a small copy (DDP: https://arxiv.org/abs/2006.15704)
 BUCKET = 32 << 20

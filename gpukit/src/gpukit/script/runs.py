@@ -11,11 +11,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from exactrun import checkpoint
+from exactrun.checkpoint import CheckpointError
+from exactrun.errors import TrainingError
+from exactrun.folder import FACTS, Folder, as_json, read, writable
 from gpukit.project.stack import Stack
-from gpukit.train import checkpoint
-from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.errors import TrainingError
-from gpukit.train.folder import FACTS, Folder, as_json, read, writable
 
 OF_A_START = {
     "config",
@@ -25,7 +25,13 @@ OF_A_START = {
     "profile",
     "max_minutes",
 }  # settings that a later start does not take over
+EARLY = (10, 30, 100)  # steps after which a model is also evaluated: it changes fastest at first
 OF_STACK = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
+
+
+def is_evaluated(step: int, every: int) -> bool:
+    """Whether a model is evaluated after a step: early ones, and each that is a multiple of `every`."""
+    return step % every == 0 or (step in EARLY and step < every)
 
 
 def start(output_dir: Path, name: str, resume: bool, settings: dict[str, Any], stack: Stack) -> Folder:

@@ -25,6 +25,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from exactrun import checkpoint
+from exactrun.errors import TrainingError, check_finite
+from exactrun.folder import Folder, as_json, on_main
+from exactrun.ranks import Ranks
+from exactrun.run import Loop, Run
+from exactrun.seeds import seed_all, seed_step
 from gpukit.project.stack import load
 from gpukit.script import runs
 from gpukit.script.device import Device, from_settings
@@ -36,13 +42,7 @@ from gpukit.script.step import Step, describe_batch
 from gpukit.script.task import Task, scale_lr
 from gpukit.script.tuner import Feed
 from gpukit.track.curve import curve
-from gpukit.track.metrics import is_evaluated
-from gpukit.train import checkpoint
-from gpukit.train.errors import TrainingError, check_finite
-from gpukit.train.folder import Folder, as_json, on_main
-from gpukit.train.ranks import Ranks
-from gpukit.train.run import Loop, Run
-from gpukit.train.seeds import seed_all, seed_step
+from gpukit.track.observers import observers
 
 
 def choose_batch_size(settings: RunSettings, build: Callable[..., Task], ranks: Ranks, folder: Folder) -> int:
@@ -74,9 +74,8 @@ class Session(Run):
         self.ranks, self.device, files = start(settings)
         self.save_steps, self.log_steps, self.kept_checkpoints = settings.save_steps, settings.log_steps, settings.keep
         self.best, self.last, self._notes = "held_out_loss", settings.max_steps, list[Step]()
-        stack = load()
-        self._open(files, stack.tracking, stack.project, self.ranks.main, settings.profile)
-        self._say(self.device.describe())
+        self._open(files, observers(profile=settings.profile), self.ranks.main)
+        self.say(self.device.describe())
         seed_all(settings.seed)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *details: object) -> None:
@@ -124,7 +123,7 @@ class Session(Run):
         if self.completed >= self.last and self.files.facts.get("finished", {}).get("step") == self.completed:
             new = "another --name" if settings.name else "--no-resume"
             more = f"Use --max-steps {2 * self.completed} to continue, or {new}."
-            self._say(f"{self.folder} is finished at step {self.completed}. {more}")
+            self.say(f"{self.folder} is finished at step {self.completed}. {more}")
             return
         self.feed = Feed(
             source,
@@ -134,10 +133,10 @@ class Session(Run):
             workers=settings.workers,
             ranks=self.ranks,
             device=self.device.device,
-            say=self._say,
+            say=self.say,
         )
         self._inner.append(False)
-        self._loops.append(Loop(None, batches=_Position(about)))
+        self._loops.append(Loop(batches=_Position(about)))
         self._begin()
         with closing(iter(self.feed)) as batches:
             until = time.monotonic() + 60 * settings.max_minutes if settings.max_minutes else None
@@ -163,13 +162,13 @@ class Session(Run):
             self._restore_generators()
             if changed := runs.changed(self.files, self.settings):
                 values = (f"{name} from {then} to {now}" for name, (then, now) in changed.items())
-                self._say(f"Settings changed: {', '.join(values)}.")
+                self.say(f"Settings changed: {', '.join(values)}.")
         self.files.keep(settings=as_json(self.settings))
         self._pending, self.saved = [], None
         self.progress.total, self.progress.samples, self.progress.device = self.last, batch_size, self.device.device
-        self._say(describe_batch(batch_size, self.ranks, self._notes[0].microbatch if self._notes else None))
+        self.say(describe_batch(batch_size, self.ranks, self._notes[0].microbatch if self._notes else None))
         if settings.compile:
-            self._say("The first step compiles the model, which can take minutes.")
+            self.say("The first step compiles the model, which can take minutes.")
 
     def once(self, data: Dataset) -> Iterator[Any]:
         """One pass over held-out data: this process's part, on the device; it ends early after a signal."""
@@ -197,7 +196,7 @@ class Session(Run):
         super().step(loss, **metrics)
         for one in self._notes:
             while one.notes:
-                self._say(one.notes.pop(0))
+                self.say(one.notes.pop(0))
 
     def _saves_at(self, step: int) -> bool:
         return super()._saves_at(step) or step == self.last
@@ -206,7 +205,7 @@ class Session(Run):
         return super()._logs_at(step) or self._evaluates_at(step)
 
     def _evaluates_at(self, step: int) -> bool:
-        return is_evaluated(step, self.save_steps) or step == self.last
+        return runs.is_evaluated(step, self.save_steps) or step == self.last
 
     def _settled(self) -> bool:
         return True  # Step accumulates within a step
@@ -218,10 +217,10 @@ class Session(Run):
         self._saver_wait()
         self.files.keep(finished={"step": self.completed, **self.metrics})
         scores = "".join(f"{name.replace('_', ' ')} {value:.4g}, " for name, value in self.metrics.items())
-        self._say(f"Done: step {self.completed}, {scores}in {self.folder}")
+        self.say(f"Done: step {self.completed}, {scores}in {self.folder}")
         if self.ranks.main and (picture := curve(self.folder)):
-            self._tracker.artifact(picture)
-            self._say(f"Plot of the loss: {picture}")
+            self._observers.artifact(picture)
+            self.say(f"Plot of the loss: {picture}")
 
 
 class _Position:

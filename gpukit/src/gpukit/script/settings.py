@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from exactrun.errors import TrainingError
 from gpukit.project.location import root
 from gpukit.script import runs
-from gpukit.train.errors import TrainingError
 
 Kind = TypeVar("Kind", bound="RunSettings")
 

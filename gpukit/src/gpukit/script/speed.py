@@ -26,11 +26,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import default_collate
 from tqdm import tqdm
 
+from exactrun.seeds import seed_all
 from gpukit.project.stack import StackError, load
 from gpukit.script.device import Device, _compile, choose, limit
 from gpukit.script.step import is_oom
 from gpukit.script.task import load_task
-from gpukit.train.seeds import seed_all
 
 PARITY_STEPS = 3
 # The largest relative difference to the losses in fp32. Reordered sums in fp32; else four times the spacing of the

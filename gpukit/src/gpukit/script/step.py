@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 from torch.utils._pytree import tree_map_only
 
+from exactrun.checks import WHOLE, Checked, check, place, split_result
+from exactrun.parts import Batches, SplitError, even
+from exactrun.ranks import Ranks
+from exactrun.seeds import seed_all
 from gpukit.errors.signs import named
 from gpukit.script.device import Device
 from gpukit.script.reduction import Reduction, state_buffers
 from gpukit.script.task import Task
-from gpukit.train.checks import WHOLE, Checked, check, place, split_result
-from gpukit.train.parts import Batches, SplitError, even
-from gpukit.train.ranks import Ranks
-from gpukit.train.seeds import seed_all
 
 # The signs of a lack of memory. tests/train/oom-words.txt has texts that they must know, with their origins.
 MEMORY = named("gpu-memory-full", "library-memory", "host-memory-refused", "bad-alloc", "memory-out")

@@ -8,7 +8,7 @@ from pathlib import Path
 from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
-from gpukit.train.errors import TrainingError
+from exactrun.errors import TrainingError
 
 FORMATS = ({"messages"}, {"conversations"}, {"prompt", "completion"}, {"text"})  # that TRL reads
 ROLES = ("system", "user", "assistant")  # of a chat, as names of columns

@@ -10,7 +10,6 @@ smaller parts when memory runs out, and saves only the trained weights (checkpoi
 
 from __future__ import annotations
 
-import contextlib
 import math
 import signal
 import sys
@@ -38,30 +37,32 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
+from exactrun import checkpoint
+from exactrun.adapters import sharded
+from exactrun.adapters.huggingface import seed_part
+from exactrun.adapters.sharded import Sharded, local
+from exactrun.checkpoint import Loaded
+from exactrun.errors import TrainingError, check_finite
+from exactrun.folder import Folder, as_json, on_main
+from exactrun.metrics import Lines, is_logged
+from exactrun.observer import Observers
+from exactrun.progress import Progress
+from exactrun.ranks import Ranks
+from exactrun.saver import Saver
+from exactrun.stop import StopSignals
 from gpukit.project.stack import load
 from gpukit.script import runs
 from gpukit.script.device import Device
-from gpukit.script.errors import tracked
+from gpukit.script.errors import followed
 from gpukit.script.loader import length, loader
 from gpukit.script.settings import RunSettings
 from gpukit.script.step import describe_batch, is_oom
 from gpukit.script.task import Task
 from gpukit.script.text import is_chat
 from gpukit.track.curve import curve
-from gpukit.track.metrics import Tracker, is_evaluated, is_logged
 from gpukit.track.monitor import Monitor, flops_per_token
-from gpukit.track.profile import profiled
-from gpukit.track.progress import Progress
-from gpukit.train import checkpoint
-from gpukit.train.adapters import sharded
-from gpukit.train.adapters.huggingface import seed_part
-from gpukit.train.adapters.sharded import Sharded, local
-from gpukit.train.checkpoint import Loaded
-from gpukit.train.errors import TrainingError, check_finite
-from gpukit.train.folder import Folder, as_json, on_main
-from gpukit.train.ranks import Ranks
-from gpukit.train.saver import Saver
-from gpukit.train.stop import StopSignals
+from gpukit.track.profile import Profile
+from gpukit.track.trackers import Tracker
 
 TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
 GROW_AFTER = 200  # steps without running out of memory before the microbatch is doubled
@@ -374,13 +375,17 @@ def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = F
 
     scores = {"held_out_loss": saved.metric} if saved and saved.metric is not None else {}
     stack = load()
-    tracker = Tracker(run.path, asdict(settings), stack.tracking, stack.project, main=ranks.main, say=progress.say)
-    monitor = Monitor(device.device, flops_per_token=flops_per_token(trainer.model))
+    monitor = Monitor(flops_per_token=flops_per_token(trainer.model))
+    observers = Observers()
+    if ranks.main:
+        profiles = [Profile()] * settings.profile
+        observers.extend([Lines(), Tracker(stack.tracking, stack.project), monitor, *profiles])
     saver = Saver(run.path, about=trainer.about(), keep=settings.keep)
-    profile = profiled(run.path, say=progress.say) if settings.profile and ranks.main else None
-    with tracked(tracker), monitor, StopSignals() as stop, progress, saver, profile or contextlib.nullcontext():
+    followed_run = _Followed(run.path, asdict(settings), progress, step)
+    observers.open(followed_run)
+    with followed(observers), StopSignals() as stop, progress, saver:
         if step < args.max_steps:
-            between = _Between(trainer, saver, progress, tracker, monitor, stop, settings, profile)
+            between = _Between(trainer, saver, followed_run, observers, monitor, stop, settings)
             trainer.add_callback(between)
             trainer.train()
             on_main(ranks, saver.wait)
@@ -397,7 +402,7 @@ def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = F
         if ranks.main:
             progress.say(f"Saved the adapter{' and the merged model' * merge}: {', '.join(map(str, folders))}")
             if picture := curve(run.path):
-                tracker.artifact(picture)
+                observers.artifact(picture)
                 progress.say(f"Plot of the loss: {picture}")
 
 
@@ -408,39 +413,53 @@ def agreed(stop: StopSignals, ranks: Ranks) -> int:
     return number
 
 
+@dataclass
+class _Followed:
+    """The run, as observers see it. `waited` stays 0: the trainer does not tell."""
+
+    folder: Path
+    settings: dict[str, Any]
+    progress: Progress
+    completed: int
+    waited: float = 0.0
+
+    def say(self, text: str) -> None:
+        self.progress.say(text)
+
+
 @dataclass(eq=False)
 class _Between(TrainerCallback):
     """Between the steps: signals, metrics, evaluation, checkpoints."""
 
     trainer: Trainer
     saver: Saver
-    progress: Progress
-    tracker: Tracker
+    run: _Followed
+    observers: Observers
     monitor: Monitor
     stop: StopSignals
     settings: RunSettings
-    profile: profiled | None
     scores: dict[str, float] = field(default_factory=dict)
     saving: bool = False
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.trainer.restore()
+        self.observers.begin(self.run)
         if most := self.settings.max_minutes:
-            self.progress.until = time.monotonic() + 60 * most
+            self.run.progress.until = time.monotonic() + 60 * most
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         step = state.global_step
-        self.progress.step(step)
-        if self.profile is not None:
-            self.profile.step()
+        self.run.progress.step(step)
+        self.run.completed = step
+        self.observers.step()
         ranks = self.trainer.ranks
-        self.monitor.processed(self.trainer.batch_size, self.trainer.tokens)
+        self.monitor.tokens += self.trainer.tokens
         number = agreed(self.stop, ranks)
-        until = self.progress.until
+        until = self.run.progress.until
         late = until is not None and ranks.any(time.monotonic() > until)
         last = late or step == args.max_steps
         self.saving = last or step % self.settings.save_steps == 0
-        evaluating = last or is_evaluated(step, self.settings.save_steps)
+        evaluating = last or runs.is_evaluated(step, self.settings.save_steps)
         if number or evaluating or is_logged(step, self.settings.log_steps):
             self.report(step)
         control.should_training_stop |= late
@@ -459,7 +478,7 @@ class _Between(TrainerCallback):
         **_: Any,
     ) -> None:
         self.scores = {"held_out_loss": metrics["eval_loss"]}
-        self.tracker.log(state.global_step, **self.scores)
+        self.observers.log(state.global_step, self.scores)
         if self.saving:
             self.save(**self.scores)
 
@@ -467,8 +486,8 @@ class _Between(TrainerCallback):
         trainer = self.trainer
         check_finite("the loss", [trainer.loss], step, trainer.ranks)
         value = trainer.ranks.sum(trainer.loss.item()) / trainer.ranks.world
-        self.progress.report(step, value)
-        self.tracker.log(step, loss=value, **self.monitor.values())
+        self.run.progress.report(step, value)
+        self.observers.log(step, {"loss": value})
 
     def save(self, held_out_loss: float | None = None) -> None:
         trainer = self.trainer

@@ -24,11 +24,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import worker
 
+from exactrun.ranks import Ranks
+from exactrun.workers import close
 from gpukit.host.limits import usable_cpus
 from gpukit.script.loader import Loading, explain, loader, stays
 from gpukit.script.task import Task
-from gpukit.train.ranks import Ranks
-from gpukit.train.workers import close
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # numbers of workers to choose from
 SKIPPED = 2  # first batches, which open files and fill caches

@@ -1,9 +1,8 @@
-"""What a run reports while it trains.
+"""What follows a run while it trains, and shows it.
 
-metrics     metrics.jsonl and experiment trackers
-progress    progress output
+observers   those of a project, for `Run(..., observers=observers())`
+trackers    experiment trackers
 monitor     utilization, memory, power, and time spent waiting for data
 profile     a few steps recorded by torch.profiler
 curve       a plot of the losses
-environment versions, packages, GPU, and the state of git, recorded at each start
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpukit.track.metrics import read
+from exactrun.metrics import read
 
 PICTURE = "loss.png"
 

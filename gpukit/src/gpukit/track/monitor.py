@@ -9,37 +9,41 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from torch import nn
 
+from exactrun.memory import resident
+from exactrun.observer import Observer
 from gpukit.host.cards import reference_tflops
 
-STATM = Path("/proc/self/statm")
 
-
-class Monitor:
-    """Samples about once per `interval` seconds, in a thread, until `close`.
+class Monitor(Observer):
+    """Samples about once per `interval` seconds, in a thread, from the first step until `close`.
 
     `flops_per_token`: of forward and backward (see the function of that name), for MFU: the share of the GPU's dense
     bf16 peak. Where a value or the peak is unknown, it is left out.
+    `tokens`: what the caller has counted since `values`.
     """
 
-    def __init__(self, device: torch.device, *, flops_per_token: float = 0.0, interval: float = 1.0) -> None:
+    def __init__(self, *, flops_per_token: float = 0.0, interval: float = 1.0) -> None:
+        self.flops_per_token, self.interval, self.tokens = flops_per_token, interval, 0
+        self.closed = threading.Event()
+
+    def begin(self, run: Any) -> None:
+        """Start to sample; `run` is as for every observer."""
+        self.run, device = run, run.progress.device
         self.uuid = self.peak = None
         if device.type == "cuda":
             self.uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))  # torch 2.4 has none
             self.peak = reference_tflops(torch.cuda.get_device_name(device))
-        self.flops_per_token, self.interval = flops_per_token, interval
         self.rows, self.last = deque[dict[str, float]](maxlen=3600), dict[str, float]()
-        self.closed = threading.Event()
         self._restart()
         with contextlib.suppress(ImportError):
             # The thread imports nothing, not even a codec: a worker forked meanwhile would wait for it forever.
@@ -48,32 +52,25 @@ class Monitor:
 
     def _restart(self) -> None:
         self.since, self.cpu = time.monotonic(), time.process_time()
-        self.seconds_waited, self.samples, self.tokens = 0.0, 0, 0
-
-    def waited(self, seconds: float) -> None:
-        """Count seconds in which the loop waited for a batch."""
-        self.seconds_waited += seconds
-
-    def processed(self, samples: int, tokens: int = 0) -> None:
-        """Count what a step has processed."""
-        self.samples += samples
-        self.tokens += tokens
+        self.steps, self.waited, self.tokens = self.run.completed, self.run.waited, 0
 
     def values(self) -> dict[str, float]:
-        """Means since the last call, or the newest sample if there is no newer one.
+        """Means since the last call, if there was a step since, or the newest sample if there is no newer one.
 
         Percent: `gpu_utilization`, `cpu_percent` (of one core, this process without its workers). GB (1e9 bytes):
         `gpu_memory_gb` of the whole GPU, `memory_gb` of this process. `gpu_power_w`, `gpu_temperature_c`. Shares:
         `waiting_for_data`, `mfu`. If counted: `samples_per_second`, `tokens_per_second`.
         """
+        if self.run.completed == self.steps:
+            return {}
         rows, self.rows = [*self.rows] or [self.last], deque(maxlen=3600)
         self.last = rows[-1]
         found = {name: fmean(row[name] for row in rows if name in row) for row in rows for name in row}
         seconds = max(time.monotonic() - self.since, 1e-9)
         found["cpu_percent"] = 100 * (time.process_time() - self.cpu) / seconds
-        found["waiting_for_data"] = min(1.0, self.seconds_waited / seconds)
-        if self.samples:
-            found["samples_per_second"] = self.samples / seconds
+        found["waiting_for_data"] = min(1.0, (self.run.waited - self.waited) / seconds)
+        if samples := self.run.progress.samples * (self.run.completed - self.steps):
+            found["samples_per_second"] = samples / seconds
         if self.tokens:
             found["tokens_per_second"] = self.tokens / seconds
             if self.peak and self.flops_per_token:
@@ -81,15 +78,10 @@ class Monitor:
         self._restart()
         return found
 
-    def close(self) -> None:
+    def close(self, status: str = "") -> list[str]:
         """End the thread."""
         self.closed.set()
-
-    def __enter__(self) -> Monitor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        return []
 
     def _sample(self) -> None:
         readings: dict[str, Callable[[], float]] = {"memory_gb": resident}
@@ -123,11 +115,6 @@ def _nvml(uuid: str) -> dict[str, Callable[[], float]]:
         "gpu_power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(whole) / 1e3,
         "gpu_temperature_c": lambda: float(pynvml.nvmlDeviceGetTemperature(whole, pynvml.NVML_TEMPERATURE_GPU)),
     }
-
-
-def resident() -> float:
-    """GB of memory that this process uses."""
-    return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
 
 
 def flops_per_token(model: nn.Module, context: int = 0) -> float:

@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
+
+from exactrun.observer import Observer
 
 TRACE, OPERATORS = "trace.json.gz", "operators.txt"
 WARM_UP = 2  # steps whose records are dropped, since the first ones include the start of the profiler
 
 
-class profiled:  # noqa: N801 - used like a function
-    """A context around the loop; call `step()` after each step.
+class Profile(Observer):
+    """Skips the first `skip` steps (compilation, cuDNN's choice of algorithms), and records `steps`."""
 
-    Skips the first `skip` steps (compilation, cuDNN's choice of algorithms), and records `steps`.
-    """
+    def __init__(self, steps: int = 5, *, skip: int = 10) -> None:
+        self.steps, self.skip, self.done, self.recorded = steps, skip, 0, False
+        self.profiler: profile | None = None
 
-    def __init__(self, folder: Path, steps: int = 5, *, skip: int = 10, say: Callable[[str], object] = print) -> None:
-        self.folder, self.skip, self.say, self.done, self.recorded = folder, skip, say, 0, False
-        self.gpu = torch.cuda.is_available()
+    def begin(self, run: Any) -> None:
+        """Start the profiler."""
+        self.folder, self.say, self.gpu = run.folder, run.say, torch.cuda.is_available()
         self.profiler = profile(
             activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self.gpu],
-            schedule=schedule(wait=skip, warmup=WARM_UP, active=steps, repeat=1),
+            schedule=schedule(wait=self.skip, warmup=WARM_UP, active=self.steps, repeat=1),
             on_trace_ready=self._write,
             record_shapes=True,
         )
-
-    def __enter__(self) -> profiled:
         self.profiler.start()
-        return self
 
     def step(self) -> None:
-        """Call this after each step."""
+        """A step ends."""
         self.done += 1
         if not self.recorded:
             self.profiler.step()
 
-    def __exit__(self, *_: object) -> None:
+    def close(self, status: str) -> list[str]:
+        """Write what was recorded."""
+        if self.profiler is None or self.recorded:
+            return []
+        self.profiler.stop()
         if self.recorded:
-            return
-        self.profiler.stop()  # writes what was recorded
-        if not self.recorded:
-            first = self.skip + WARM_UP
-            self.say(f"Nothing was profiled: recording starts after {first} steps, and there were {self.done}.")
+            return []
+        first = self.skip + WARM_UP
+        return [f"Nothing was profiled: recording starts after {first} steps, and there were {self.done}."]
 
     def _write(self, profiler: profile) -> None:
         self.recorded = True

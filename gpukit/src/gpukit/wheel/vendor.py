@@ -50,6 +50,11 @@ def vendor(project: Path | None, source: str = "", check: bool = False) -> int:
         return compare(project, source)
     try:
         members = from_folder(Path(source)) if source else writer.running()
+        if "exactrun/__init__.py" not in members:
+            raise VendorError(
+                "gpukit is installed without exactrun, which a project's wheel contains: run "
+                "`uvx --with exactrun gpukit vendor`, or give the template's folder with --from PATH/gpukit"
+            )
         wheel = put(members, project)
     except OSError as error:
         raise VendorError(f"{error.filename} cannot be read or written ({error.strerror})") from None
@@ -88,7 +93,7 @@ def unversioned(members: Members) -> Members:
 def from_folder(folder: Path) -> Members:
     if not (folder / "src/gpukit/wheel").is_dir():
         raise VendorError(f"{folder} is not gpukit's source folder: in the template it is gpukit/")
-    return writer.from_source(folder)
+    return writer.for_project(folder)
 
 
 def checkout(project: Path, folder: Path) -> str:

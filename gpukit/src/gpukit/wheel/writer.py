@@ -1,6 +1,7 @@
 """Build gpukit's wheel reproducibly: the same contents have the same name and the same bytes on any machine.
 
-Used by the template's hook, by `gpukit vendor`, and as the PEP 517 backend of gpukit's own pyproject.toml.
+Used by the template's hook, by `gpukit vendor`, and as the PEP 517 backend of gpukit's own pyproject.toml. A project's
+wheel also contains exactrun, which on the package index is a release of its own.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ def running() -> Members:
     if zipfile.is_zipfile(archive):
         return read(archive)
     if (archive.parent / "pyproject.toml").is_file() and archive.name == "src":
-        return from_source(archive.parent)
+        return for_project(archive.parent)
     import importlib.metadata  # imported here because it is slow
 
     found = importlib.metadata.distributions(name="gpukit", path=[str(archive)])
     dist_info = next(Path(str(each.locate_file(f"gpukit-{each.version}.dist-info"))) for each in found)
     kept = [dist_info / name for name in METADATA_FILES] + sorted(dist_info.glob("licenses/*"))
-    return _package(PACKAGE) | {path.relative_to(archive).as_posix(): path.read_bytes() for path in kept}
+    files = {path.relative_to(dist_info).as_posix(): path.read_bytes() for path in kept}
+    version = re.search(rb"^Version: ([^+\n]+).*$", files["METADATA"], re.MULTILINE)
+    files["METADATA"] = files["METADATA"].replace(version[0], b"Version: {}", 1)
+    return _versioned(_package(PACKAGE) | _package(archive / "exactrun"), files, version[1].decode(), "")
 
 
 def read(wheel: Path) -> Members:
@@ -52,10 +56,19 @@ def read(wheel: Path) -> Members:
     return {name: content for name, content in files.items() if not name.endswith(".dist-info/RECORD")}
 
 
-def from_source(folder: Path) -> Members:
-    """The files of the wheel built from the source tree in `folder`, which contains pyproject.toml and src/gpukit/.
+def for_project(folder: Path) -> Members:
+    """The files of a project's wheel: those of `from_source`, and exactrun from the folder of that name beside it.
 
     Raises:
+        OSError: a file is missing or cannot be read.
+    """
+    return from_source(folder, _package(folder.parent / "exactrun/src/exactrun"))
+
+
+def from_source(folder: Path, beside: Members | None = None) -> Members:
+    """The files of the wheel built from the source tree in `folder`, which contains pyproject.toml and src/gpukit/.
+
+    `beside`: files of other packages. Raises:
         OSError: a file is missing or cannot be read.
     """
     text = (folder / "pyproject.toml").read_text(encoding="utf-8")
@@ -75,13 +88,20 @@ def from_source(folder: Path) -> Members:
         "entry_points.txt": f"[console_scripts]\ngpukit = {facts['gpukit']}\n".encode(),
         "licenses/LICENSE": (folder / "LICENSE").read_bytes(),
     }
-    package = _package(folder / "src/gpukit")
+    return _versioned(_package(folder / "src/gpukit") | (beside or {}), files, facts["version"], facts["released"])
+
+
+def _versioned(package: Members, files: Members, version: str, released: str) -> Members:
+    """The members of a wheel of these packages and files of its dist-info, in whose METADATA the version is missing.
+
+    Contents other than those that were `released` as this version get their hash as a local version.
+    """
     digest = hashlib.sha256()
     for name, content in sorted({**package, **files}.items()):
         digest.update(f"{name} {len(content)}\n".encode() + content)
     contents = f"h{digest.hexdigest()[:12]}"
-    version = facts["version"] + (f"+{contents}" if contents != facts["released"] else "")
-    files["METADATA"] = metadata.replace("Version: {}", f"Version: {version}", 1).encode()
+    version += f"+{contents}" if contents != released else ""
+    files = files | {"METADATA": files["METADATA"].replace(b"Version: {}", f"Version: {version}".encode(), 1)}
     return {**package, **{f"gpukit-{version}.dist-info/{name}": content for name, content in files.items()}}
 
 
@@ -129,7 +149,7 @@ def _strings(text: str, name: str) -> list[str]:
 
 def _package(folder: Path) -> Members:
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
-    return {f"gpukit/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files}
+    return {f"{folder.name}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files}
 
 
 def _record(members: Members) -> Members:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpukit.track import environment
-from gpukit.train import checkpoint
-from gpukit.train.checkpoint import DISK, Loaded
-from gpukit.train.errors import TrainingError
-from gpukit.train.ranks import Ranks
+from exactrun import checkpoint, environment
+from exactrun.checkpoint import DISK, Loaded
+from exactrun.errors import TrainingError
+from exactrun.ranks import Ranks
 
 FACTS = "run.json"
 FORMAT = 1

@@ -39,12 +39,12 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.tensor import DTensor
 
-from gpukit.train import checkpoint
-from gpukit.train.checkpoint import FOLDER, NEW_RUN, RANKS, SPARE, STATE, CheckpointError
-from gpukit.train.errors import lost_rank
-from gpukit.train.folder import on_main
-from gpukit.train.hashed import DamageError, Written, readable, sync, verify
-from gpukit.train.ranks import Ranks
+from exactrun import checkpoint
+from exactrun.checkpoint import FOLDER, NEW_RUN, RANKS, SPARE, STATE, CheckpointError
+from exactrun.errors import lost_rank
+from exactrun.folder import on_main
+from exactrun.hashed import DamageError, Written, readable, sync, verify
+from exactrun.ranks import Ranks
 
 OWN = "rank-{}.pt"
 LIST = ".metadata"  # DCP's name for its list of shards

@@ -1,4 +1,4 @@
-"""The metrics of a run: always JSON lines, and the selected experiment trackers, which can never stop the run.
+"""Experiment trackers, which can never stop the run whose metrics they get.
 
 Each tracker works in its own thread, with a bounded queue: one that raises an error is dropped with a message, one that
 hangs delays the start and the end of the run by at most a few seconds, and a slow one gets more time.
@@ -8,54 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import math
 import os
 import queue
 import socket
-import sys
 import threading
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from exactrun.metrics import LINES
+from exactrun.observer import Observer
 from gpukit.findings.private import mask
 from gpukit.host.project import dotenv
 from gpukit.project.location import root
 
-LINES = "metrics.jsonl"
 STARTUP = 8.0  # seconds that the run waits for trackers to start
 RETRY = 2.0  # seconds between two looks for a server that does not respond
 PATIENCE = 15.0  # seconds that a tracker may take at the end, counted from its last progress
 STUCK = 2.0  # seconds that it gets at the end in any case
 MOST = 4  # times PATIENCE is the overall limit
-ROOM = 10_000  # length of a tracker's queue, and lines that wait for a full disk
+ROOM = 10_000  # length of a tracker's queue
 LONGEST = 300  # characters of an error message
 PROJECTS_MLFLOW = "http://mlflow:5000"  # compose.yaml's, as containers find it
-HUNG: list[Tracker] = []  # if there are any, the process must exit with `end`
-TRACKER_FAILED = 3  # its exit code if training finished, but a tracker did not accept its metrics
-EARLY = (10, 30, 100)  # steps after which a model is also evaluated: it changes fastest at first
 Rows = list[tuple[int, dict[str, float]]]
-
-
-def is_logged(step: int, every: int) -> bool:
-    """Whether the loss of a step is logged: of the first ten steps, of every tenth up to 100, and so on, until this is
-    rarer than `every`; and of each step that is a multiple of `every`."""
-    dense = 1
-    while dense * 10 <= step:
-        dense *= 10
-    return step % every == 0 or (dense < every and step % dense == 0)
-
-
-def is_evaluated(step: int, every: int) -> bool:
-    """Whether a model is evaluated after a step: early ones, and each that is a multiple of `every`."""
-    return step % every == 0 or (step in EARLY and step < every)
 
 
 class Backend:
@@ -192,44 +174,35 @@ class MLflow(Backend):
 KINDS: dict[str, type[Backend]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": MLflow}
 
 
-class Tracker:
-    """Logs metrics to metrics.jsonl and to trackers. `log` and `artifact` return at once; `say` reports problems.
+class Tracker(Observer):
+    """Sends metrics to trackers; `log` and `artifact` return at once.
 
-    `trackers`: names in `KINDS` (stack.json, "tracking"). `main`: False on all ranks but one, where it does nothing.
-    `hung`: whether a tracker did not respond at the end: exit with `end` then.
+    `trackers`: names in `KINDS` (stack.json, "tracking"). `hung`: whether one did not respond at the end.
     """
 
-    def __init__(
-        self,
-        run: Path,
-        settings: dict[str, Any],
-        trackers: list[str],
-        project: str,
-        *,
-        main: bool = True,
-        say: Callable[[str], object] = print,
-    ) -> None:
-        self.hung, self.say = False, say
-        self.lines = _Lines(run / LINES) if main else None
-        self.couriers = [_Courier(KINDS[name], run, settings, project) for name in trackers if main]
+    def __init__(self, trackers: Iterable[str], project: str = "") -> None:
+        self.names, self.project, self.couriers = list(trackers), project, list[_Courier]()
+        self.say: Callable[[str], object] = print
+
+    def open(self, run: Any) -> None:
+        """Start the trackers of a run, with its `folder`, `settings`, and `say`."""
+        self.say = run.say
+        project = self.project or run.folder.name
+        self.couriers = [_Courier(KINDS[name], run.folder, run.settings, project) for name in self.names]
         until = time.monotonic() + STARTUP
         try:
             for courier in self.couriers:
                 if not courier.settled.wait(max(0.0, until - time.monotonic())):
                     courier.delayed(f"it has not responded for {STARTUP:g} s")
         except KeyboardInterrupt:
-            self.finish("stopped", patience=0)
+            self.close("stopped", patience=0)
             raise
         self._report()
 
-    def log(self, step: int, **figures: Any) -> None:
-        """Log the metrics of a step: numbers, or tensors with one element, which are synchronized."""
-        if self.lines is None:
-            return
-        plain = {name: value.item() if hasattr(value, "item") else value for name, value in figures.items()}
-        self.lines.write(step, plain)
+    def log(self, step: int, figures: dict[str, Any]) -> None:
+        """Send the metrics of a step."""
         for courier in self.couriers:
-            courier.put("log", (step, plain))
+            courier.put("log", (step, figures))
         self._report()
 
     def artifact(self, path: Path) -> None:
@@ -237,7 +210,7 @@ class Tracker:
         for courier in self.couriers:
             courier.put("artifact", path)
 
-    def finish(self, status: str, patience: float | None = None) -> list[str]:
+    def close(self, status: str, patience: float | None = None) -> list[str]:
         """Wait for the trackers; return a message for each that lacks metrics.
 
         A tracker without progress for `patience` seconds (default: `PATIENCE`) is abandoned, each of them after `MOST`
@@ -248,7 +221,7 @@ class Tracker:
             courier.ending.set()
             courier.put("finish", status)
         why = self._wait(PATIENCE if patience is None else patience)
-        messages = self.lines.lacking() if self.lines else []
+        messages = list[str]()
         for courier in self.couriers:
             if not courier.done.is_set():
                 self.hung = True
@@ -258,8 +231,6 @@ class Tracker:
             if courier.failed and not courier.messages:  # reported before
                 courier.messages.append(courier.lacking())
             messages += courier.messages
-        if self.hung:
-            HUNG.append(self)
         return messages
 
     def _wait(self, patience: float) -> str:
@@ -278,78 +249,9 @@ class Tracker:
         return "it does not respond"
 
     def _report(self) -> None:
-        for one in (self.lines, *self.couriers):
-            while one is not None and one.messages:
+        for one in self.couriers:
+            while one.messages:
                 self.say(one.messages.popleft())
-
-
-def end(code: int) -> NoReturn:
-    """Exit although a tracker hangs: Python's normal exit would wait for it."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
-
-
-def read(run: Path) -> list[dict[str, Any]]:
-    """The metrics in metrics.jsonl, one dict per step; null becomes NaN.
-
-    If a killed run was resumed from a checkpoint, the steps that it repeated replace the earlier ones.
-    """
-    steps: dict[int, dict[str, Any]] = {}
-    text = (run / LINES).read_text(encoding="utf-8", errors="replace") if (run / LINES).exists() else ""
-    for line in text.splitlines():
-        try:
-            figures = json.loads(line)
-            step = figures["step"]
-        except (ValueError, KeyError, TypeError):
-            continue  # cut off by a kill or a full disk
-        if steps and next(reversed(steps)) > step:
-            steps = {earlier: known for earlier, known in steps.items() if earlier < step}
-        known = {name: math.nan if value is None else value for name, value in figures.items()}
-        steps.setdefault(step, {}).update(known)
-    return list(steps.values())
-
-
-class _Lines:
-    """metrics.jsonl: opened for each line, so that no line is lost in a buffer when the process is killed.
-
-    Lines that cannot be written, because the disk is full or the folder is gone, are written when that is possible.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.messages, self.reported = path, deque[str](), False
-        self.waiting: deque[bytes] = deque(maxlen=ROOM)
-        self.begin = b""
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            self.begin = b"\n" if file.read() != b"\n" else b""  # a kill cut the last line off
-
-    def write(self, step: int, figures: dict[str, Any]) -> None:
-        invalid = {name: None for name, one in figures.items() if isinstance(one, float) and not math.isfinite(one)}
-        self.waiting.append(json.dumps({"step": step, **figures, **invalid}, default=str).encode() + b"\n")
-        self._flush()
-
-    def _flush(self) -> None:
-        try:
-            with self.path.open("ab") as file:
-                file.write(self.begin + b"".join(self.waiting))
-        except OSError as error:
-            self.begin = b"\n"
-            if not self.reported:
-                why = f"{self.path} cannot be written ({error.strerror})"
-                self.messages.append(f"{why}. Training goes on; the metrics are written as soon as that is possible.")
-            self.reported = True
-        else:
-            self.begin = b""
-            self.waiting.clear()
-
-    def lacking(self) -> list[str]:
-        if self.waiting:
-            self._flush()
-        lines = f"{len(self.waiting)} line{'s' * (len(self.waiting) > 1)}"
-        why = f"{self.path} lacks the last {lines} of metrics: it could not be written."
-        return [*self.messages, *[why] * bool(self.waiting)]
 
 
 class _Courier:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.serialization import config
 
-from gpukit.train.hashed import DamageError, Written, readable, sync, verify
+from exactrun.hashed import DamageError, Written, readable, sync, verify
 
 FORMAT = 2
 FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json", "model.pt", "state.pt"
@@ -172,6 +172,32 @@ def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
     return first_intact(run, saved(run / FOLDER), found)
 
 
+def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -> int:
+    """Load only weights, of modules by the names with which they were kept: `load_weights("outputs/x", model=model)`.
+
+    From the newest intact checkpoint, or the one with the `best` metric; returns its step.
+
+    Raises:
+        CheckpointError: there is none, or a module has other parameters.
+    """
+    found = newest(Path(run))
+    if found is None:
+        raise CheckpointError(f"{run} has no checkpoint.")
+    if best:
+        metrics = dict[Path, float]()
+        for path in saved(Path(run) / FOLDER):
+            with contextlib.suppress(DamageError):
+                metrics[path] = read_manifest(path)["metric"]
+        measured = [path for path, metric in metrics.items() if metric is not None]
+        found = load(min(measured, key=metrics.__getitem__)) if measured else found
+    for name, module in modules.items():
+        prefix = "" if name == "model" else f"{name}."
+        weights = {key.removeprefix(prefix): one for key, one in found.weights.items() if key.startswith(prefix)}
+        compare(found.path, found.about, {name: fingerprint(module)})
+        module.load_state_dict({key: weights[key.replace("_orig_mod.", "")] for key in module.state_dict()})
+    return found.step
+
+
 def first_intact(run: Path, paths: list[Path], load: Callable[[Path], Result]) -> Result | None:
     """The first of these checkpoints of a run that is not damaged; CheckpointError if there are only damaged ones."""
     passed_over = []
@@ -286,7 +312,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = json.loads(b"{" + below)
     if manifest["format"] != FORMAT:
         raise CheckpointError(  # it is intact: if it were skipped, it would be overwritten later
-            f"{path} has format {manifest['format']}, but this gpukit reads format {FORMAT}: use the gpukit that saved "
+            f"{path} has format {manifest['format']}, but this exactrun reads format {FORMAT}: use the one that saved "
             f"it, {NEW_RUN}."
         )
     if _step(path) != manifest["step"]:

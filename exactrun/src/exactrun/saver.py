@@ -17,10 +17,10 @@ from typing import Any
 from torch import Tensor
 from torch.utils.serialization import config
 
-from gpukit.host.limits import host_memory
-from gpukit.train import checkpoint
-from gpukit.train.checkpoint import STATE, WEIGHTS, CheckpointError, Contents
-from gpukit.train.hashed import Sink, Written
+from exactrun import checkpoint
+from exactrun.checkpoint import STATE, WEIGHTS, CheckpointError, Contents
+from exactrun.hashed import Sink, Written
+from exactrun.memory import available
 
 RETRY = 5.0  # seconds between two attempts while the disk is full; they take at most 5 % of the time
 
@@ -89,7 +89,8 @@ class Saver:
 
     def _copy(self, contents: Contents, needed: int) -> bool:
         """Copy the files to memory; False if it is too small."""
-        if needed - sum(memory.size for memory in self._memory.values()) > host_memory().free:
+        free = available()
+        if free is not None and needed - sum(memory.size for memory in self._memory.values()) > free:
             return False
         try:
             with config.patch({"save.use_pinned_memory_for_d2h": True}):

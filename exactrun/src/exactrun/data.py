@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, default_collate, get_worker_info
 
-from gpukit.train.seeds import COLLATE, SAMPLE, Draws, mix
-from gpukit.train.seeds import numpy_generator as numpy_generator
-from gpukit.train.seeds import seed_all as seed_all
-from gpukit.train.workers import begin
+from exactrun.seeds import COLLATE, SAMPLE, Draws, mix
+from exactrun.seeds import numpy_generator as numpy_generator
+from exactrun.seeds import seed_all as seed_all
+from exactrun.workers import begin
 
 
 class DataError(Exception):

@@ -14,7 +14,7 @@ from typing import TextIO
 import torch
 from tqdm.auto import tqdm
 
-from gpukit.track.monitor import resident
+from exactrun.memory import resident
 
 REDRAWN = 0.2  # seconds between two drawings of the bar
 BETWEEN = 1.0  # seconds between two lines without a terminal

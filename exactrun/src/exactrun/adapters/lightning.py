@@ -34,12 +34,12 @@ try:
 except ModuleNotFoundError:
     from pytorch_lightning import Callback, LightningModule, Trainer
 
-from gpukit.train import checkpoint
-from gpukit.train.adapters.epochs import keyed
-from gpukit.train.errors import TrainingError
-from gpukit.train.state import generators_now, restored, set_generators, values
+from exactrun import checkpoint
+from exactrun.adapters.epochs import keyed
+from exactrun.errors import TrainingError
+from exactrun.state import generators_now, restored, set_generators, values
 
-TENSORS, KEPT = "state_dict", "gpukit"
+TENSORS, KEPT = "state_dict", "exactrun"
 LEFT_OUT = re.compile("(datamodule_)?(hparams_name|hyper_parameters)|hparams_type")
 
 

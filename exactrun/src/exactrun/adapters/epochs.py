@@ -6,9 +6,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from gpukit.train.data import DataError
-from gpukit.train.passes import Order, options
-from gpukit.train.seeds import generators, mix
+from exactrun.data import DataError
+from exactrun.passes import Order, options
+from exactrun.seeds import generators, mix
 
 KEPT = ("num_workers", "pin_memory", "timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 
-from gpukit.project.location import root
-
 MOST_OF_A_PATCH = 1 << 20
 
 
@@ -52,7 +50,7 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
     def git(*arguments: str) -> str:
         options = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20}
-        return subprocess.run(["git", *arguments], cwd=root(), check=True, **options).stdout
+        return subprocess.run(["git", *arguments], check=True, **options).stdout
 
     try:
         state = {"commit": git("rev-parse", "HEAD").strip(), "branch": git("rev-parse", "--abbrev-ref", "HEAD").strip()}

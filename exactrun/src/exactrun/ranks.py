@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from gpukit.track.progress import announce
+from exactrun.progress import announce
 
 PATIENCE = timedelta(minutes=10)  # for the slowest rank: the first batch, a compilation, a checkpoint
 

@@ -27,12 +27,12 @@ from typing import Any
 import numpy
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from gpukit.train import workers
-from gpukit.train.checkpoint import CheckpointError, storages
-from gpukit.train.checks import digest
-from gpukit.train.data import Begin, DataError
-from gpukit.train.seeds import generators, mix, restore, seed_these, snapshot, walk
-from gpukit.train.state import restored, values
+from exactrun import workers
+from exactrun.checkpoint import CheckpointError, storages
+from exactrun.checks import digest
+from exactrun.data import Begin, DataError
+from exactrun.seeds import generators, mix, restore, seed_these, snapshot, walk
+from exactrun.state import restored, values
 
 SHARE = 20  # the time between two states, as a multiple of what the last one took
 ANNOUNCED, REPEATED = 2.0, 10.0  # seconds after which reading again is reported, and between two such reports

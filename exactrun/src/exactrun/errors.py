@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import torch
 
-from gpukit.errors.signs import named
-from gpukit.train.ranks import Ranks
+from exactrun.ranks import Ranks
 
 
 class TrainingError(Exception):
     """Training cannot continue; the message is one sentence for the user, with the remedy."""
 
 
-# The signs of what the other processes of a run report after one of them has ended.
-LOST_RANK = named(
-    "gloo-waited", "nccl-aborted", "nccl-network", "nccl-system", "nccl-failed", "peer-gone", "rendezvous-left"
+# What gloo, NCCL, and the store report in the other processes of a run after one of them has ended.
+LOST_RANK = re.compile(
+    r"gloo|nccl|Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|Failed to recv, got 0 bytes|"
+    r"remote server shutdown|RendezvousClosedError|collective operation timeout",
+    re.IGNORECASE,
 )
 
 
 def lost_rank(error: BaseException) -> bool:
     """Whether an error means that another process of the run has ended or does not respond."""
-    return any(sign.matches(str(error)) for sign in LOST_RANK)
+    return bool(LOST_RANK.search(str(error)))
 
 
 def check_finite(

@@ -27,10 +27,10 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from gpukit.train import checks, streams, workers
-from gpukit.train.data import Begin, Collated, DataError, Keyed
-from gpukit.train.seeds import ORDER, generators, mix, restore, seed_these, snapshot
-from gpukit.train.state import capture, put_back, restored, values
+from exactrun import checks, streams, workers
+from exactrun.data import Begin, Collated, DataError, Keyed
+from exactrun.seeds import ORDER, generators, mix, restore, seed_these, snapshot
+from exactrun.state import capture, put_back, restored, values
 
 # They draw from the global generators only before their first index, or from a generator of their own.
 DRAW_ONCE = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)

@@ -39,13 +39,13 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import rotate_checkpoints
 
-from gpukit.train import checkpoint
-from gpukit.train.adapters.epochs import keyed
-from gpukit.train.checkpoint import CheckpointError
-from gpukit.train.errors import TrainingError
-from gpukit.train.hashed import DamageError, readable, sync, verify
-from gpukit.train.seeds import mix, seed_all, seed_step
-from gpukit.train.stop import StopSignals
+from exactrun import checkpoint
+from exactrun.adapters.epochs import keyed
+from exactrun.checkpoint import CheckpointError
+from exactrun.errors import TrainingError
+from exactrun.hashed import DamageError, readable, sync, verify
+from exactrun.seeds import mix, seed_all, seed_step
+from exactrun.stop import StopSignals
 
 NAME = re.compile(r"checkpoint-(\d+)(\.old)?")
 MANIFEST, SUMS, SPARE = "manifest.json", "sums_{}.pt", ".tmp"

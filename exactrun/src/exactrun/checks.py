@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpukit.train.parts import Batches, SplitError
-from gpukit.train.seeds import SAMPLE, generators, mix, restore, seed_these, snapshot, walk
+from exactrun.parts import Batches, SplitError
+from exactrun.seeds import SAMPLE, generators, mix, restore, seed_these, snapshot, walk
 
 PATIENCE = 1.0  # seconds for reading samples
 WHOLE = ", so batches are not split: if memory runs out, training stops."
@@ -134,7 +134,7 @@ def _changing(dataset: Any, read: Callable[[], Any], index: int, kept: _Kept) ->
     name = type(dataset).__name__
     if source := _system_draw(read):
         text = f"{source} of {name} draws from a generator that nothing seeds"
-        remedy = "use `gpukit.train.data.numpy_generator()`, or torch's, NumPy's, or Python's global functions"
+        remedy = "use `exactrun.data.numpy_generator()`, or torch's, NumPy's, or Python's global functions"
         return Checked("sample-unseeded", f"{text}, so sample {index} differs each time it is read: {remedy}.")
     changed, repeated = kept.changed(), []
     for _ in range(4):

@@ -1,0 +1,38 @@
+"""Exact resume for any training loop.
+
+    run         a run of a training loop, which resumes with the same numbers (passes, streams, state, checks, settings)
+    data        samples whose random numbers depend only on a key and their index (seeds, workers)
+    checkpoint  checkpoints that are verified when they are loaded (hashed)
+    saver       saving while training continues (memory)
+    folder      the folder of a run, its settings and versions (environment)
+    metrics     the metrics of a run, as JSON lines
+    observer    what follows a run: trackers, monitors, profilers
+    progress    progress output
+    ranks       one process or several
+    stop        signals that stop a run at the end of a step
+    trial       a trial of the user's own script in another process
+    parts       the samples of a batch, and parts of it
+    errors      the error of a run that cannot continue
+
+The package adapters has the same for the training loops of Hugging Face, TRL, and Lightning. In parentheses: modules
+that the module uses internally.
+"""
+
+from exactrun.checkpoint import CheckpointError, load_weights
+from exactrun.data import DataError, numpy_generator, seed_all
+from exactrun.errors import TrainingError
+from exactrun.metrics import read as read_metrics
+from exactrun.observer import Observer
+from exactrun.run import Run
+
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "Observer",
+    "Run",
+    "TrainingError",
+    "load_weights",
+    "numpy_generator",
+    "read_metrics",
+    "seed_all",
+]

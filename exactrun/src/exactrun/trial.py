@@ -1,0 +1,37 @@
+"""A trial of the user's own script in another process: a rehearsal of its resume, or a measurement.
+
+The environment variable EXACTRUN_TRIAL names what `Run` calls, as `module:function`, and EXACTRUN_TRIAL_SETTINGS its
+keyword arguments, in JSON. The function returns a Trial.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+NAME, SETTINGS = "EXACTRUN_TRIAL", "EXACTRUN_TRIAL_SETTINGS"
+
+
+class Trial:
+    """Base class of trials; a method that is not needed is left out."""
+
+    def folder(self, path: Path) -> Path:
+        """The folder of the run, instead of `path`, which the script asks for."""
+        return path
+
+    def begin(self, run: Any) -> None:
+        """The run exists, and its newest checkpoint is loaded."""
+
+    def step(self, run: Any, loss: Any) -> None:
+        """A step ends, before it may be saved."""
+
+
+def current() -> Trial | None:
+    """The trial that this process is; None if it is none."""
+    if NAME not in os.environ:
+        return None
+    module, _, function = os.environ[NAME].partition(":")
+    return getattr(importlib.import_module(module), function)(**json.loads(os.environ.get(SETTINGS, "{}")))
