@@ -327,7 +327,7 @@ def test_an_index_that_does_not_respond(monkeypatch: pytest.MonkeyPatch, web: We
 
 def test_an_index_that_answers_403_for_what_it_does_not_have(web: Web) -> None:
     web.status = 403
-    assert missing("flash-attn", PROJECTS["h100"])["cause"] == "extension-nowhere"
+    assert missing("mamba-ssm", PROJECTS["h100"])["cause"] == "extension-nowhere"
 
 
 def test_find_links_of_all_packages(index: Index) -> None:
