@@ -89,7 +89,10 @@ def wheels(names: list[str], stack: Stack) -> dict[str, Found]:
             continue  # what the base brings is refused in its own words
         with status_line() as show:
             show(f"Looking for wheels of {name}")
-            search = extensions.find(name, stack)
+            try:
+                search = extensions.find(name, stack)
+            except RefusalError as error:
+                raise RefusalError(f"{name} cannot be added: {error}", kind=error.kind, id=error.id) from None
         if search.wheels:
             found[name] = search
         elif facts.get("jit"):

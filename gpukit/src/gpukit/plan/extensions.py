@@ -24,7 +24,7 @@ from gpukit.project import pyproject
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack, StackError, load, minor, version
 
-SECONDS, TRIES = 4, 2  # for an answer of such an index: who calls `add` waits for it
+SECONDS, TRIES = 3.5, 2  # for an answer of such an index: who calls `add` waits for it
 Received = dict  # answers of indexes, see Indexes
 CAUSES = (
     "pinned-wheel-does-not-fit",
