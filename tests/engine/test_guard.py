@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from gpukit.cli import main as cli
+from gpukit.host.cards import data
+from gpukit.project.stack import minor
+
 from .conftest import Done, Index, Project
 
 PROTECTED = "/etc/gpukit/protected.txt"
@@ -202,6 +206,38 @@ def test_a_file_that_is_not_the_pinned_one(guarded: Project, index: Index) -> No
     found = hashlib.sha256((index.folder / index.own("gputest_other")).read_bytes()).hexdigest()
     done = guarded.launch("add", *packages)
     assert done.returncode == 1 and "0" * 64 in done.stderr and found in done.stderr
+
+
+def test_add_finds_and_pins_a_wheel_with_cuda_code(
+    guarded: Project, index: Index, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """On NVIDIA's image, whose torch is a pre-release, there is none."""
+    before = (guarded.path / "pyproject.toml").read_text()
+    stack, tags = guarded.stack, f"py3-none-linux_{platform.machine()}"
+    own = index.folder / index.own("mamba_ssm", version=f"2.0+cu.{stack['cuda']}.torch.{minor(stack['torch'])}")
+    folder = index.folder / "mamba-ssm"
+    folder.mkdir(exist_ok=True)
+    wheel = own.rename(folder / own.name.replace("py3-none-any", tags))
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (folder / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}">{wheel.name}</a>')
+    page = f"{index.at(guarded.engine)}/{{package}}/"
+    for name, each in data("extensions")["indexes"].items():
+        monkeypatch.setitem(each, "page", page if name == "astral" else f"{page}{name}")
+    for name, value in {**guarded.environment, "GPUKIT_PROJECT": str(guarded.path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(guarded.path)
+    try:
+        code = cli.main(["add", "--yes", "mamba-ssm"])
+        said = capfd.readouterr().err
+        if guarded.stack["base"] == "ngc":
+            assert code == 1 and "mamba-ssm cannot be added" in said
+            return
+        assert code == 0 and "not checked" in said, said
+        assert f"#sha256={digest} ; " in (guarded.path / "pyproject.toml").read_text()
+        assert inside(guarded, "python", "-c", "import mamba_ssm").returncode == 0
+        assert guarded.launched("run", "--", "python", "-c", "import mamba_ssm; print('seen')") == "seen\n"
+    finally:
+        guarded.write("pyproject.toml", before)
 
 
 def verified(project: Project) -> dict[str, dict]:
