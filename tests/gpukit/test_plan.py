@@ -203,6 +203,32 @@ def test_sources_that_are_not_an_index_are_reported_and_never_fetched(web: Web, 
     assert "two" not in answer.packages and not any("two" in path for path in web.asked)
 
 
+def test_a_wheel_that_is_named_by_its_url_is_resolved_as_one_on_an_index(web: Web, ask: Callable) -> None:
+    """By its name and its metadata, without downloading it."""
+    version = "1.0+cu130torch2.14"
+    web.package("two", f"1.0-{ANY}")
+
+    def asked(*requires: str, marker: str = "", platform: Platform = AMD64) -> tuple[dict[str, Any], Any]:
+        web.package("one", f"{version}-{X86}", **{f"v{version.replace('.', '_')}": list(requires)})
+        del web.answers["/simple/one/"]
+        return ask(f"one @ {web.url}/files/one-{version}-{X86}.whl#sha256={'0' * 64} {marker}", platform=platform)
+
+    found, answer = asked("two", "torch")
+    assert alarms(found) == {} and {*answer.packages} == {"one", "two", "torch"} and answer.unfetched == []
+    assert alarms(asked("torch==2.13.*")[0]) == {"packages": "requires-other-torch"}
+    assert alarms(asked("two", platform=ARM64)[0])["package-one"] == "package-not-for-this-cpu"
+    found, answer = asked("two", marker="; platform_machine == 'x86_64'", platform=ARM64)
+    assert alarms(found) == {} and "one" not in answer.packages
+    assert [path for path in web.asked if path.startswith("/") and path.endswith(".whl")] == []
+
+
+def test_a_package_whose_wheels_are_elsewhere_hides_no_other(web: Web, ask: Callable) -> None:
+    web.package("one", f"1.0-{ANY}", v1_0=["pyg-lib"])
+    found, answer = ask("one", "pyg-lib", "detectron2>=0.6")
+    assert alarms(found) == dict.fromkeys(("package-pyg-lib", "package-detectron2"), "package-not-in-index")
+    assert answer.packages["one"].version == "1.0"
+
+
 @pytest.mark.parametrize("line", [" one>=1", "one (>=1)", "one>=1,", "one [more] ~= 1.0 ; python_version > '3'", "one"])
 def test_requirements_in_other_spellings_are_looked_up(web: Web, ask: Callable, line: str) -> None:
     web.package("one", f"1.0-{ANY}")

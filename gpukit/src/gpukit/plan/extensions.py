@@ -112,7 +112,7 @@ class _Search:
         self.newest = ""  # the newest PyTorch of those that fit but for it
 
     def found(self, stack: Stack) -> Found:
-        chosen = self.wheels(stack)
+        chosen = self.fitting(stack)
         if chosen:
             sized = (replace(each.file, size=self.indexes.size(each.file)) for each in chosen)
             chosen = tuple(replace(each, file=file) for each, file in zip(chosen, sized))
@@ -121,7 +121,7 @@ class _Search:
         unknown = bool(self.versions) and not any(wheels.allowed(each, self.specifier) for each in self.versions)
         return Found(missing=self.missing(stack), unknown_version=unknown)
 
-    def wheels(self, stack: Stack) -> tuple[Wheel, ...]:
+    def fitting(self, stack: Stack) -> tuple[Wheel, ...]:
         """Of the first index that has them for all architectures; () if none has."""
         by_arch = needs(stack)
         if not by_arch or lacking(self.facts, stack) or (builds_own_torch(stack) and self.facts.get("torch", True)):
@@ -144,7 +144,7 @@ class _Search:
     def candidates(self, part: str, index: dict[str, Any], need: Need) -> dict[str, Wheel]:
         """The best file of each version that fits."""
         found: dict[str, Wheel] = {}
-        for file in self.files(part, index, need):
+        for file in self.listed(part, index, need):
             built = wheels.read(file.filename)
             if built is None or built.name != part:
                 continue
@@ -183,7 +183,7 @@ class _Search:
                 return exactly[1] == minor(own) and exactly[2] in (None, ".*", own[len(minor(own)) :])
         return False
 
-    def files(self, part: str, index: dict[str, Any], need: Need) -> list[File]:
+    def listed(self, part: str, index: dict[str, Any], need: Need) -> list[File]:
         """The files on the index's pages for the project's CUDA, and for older ones of its major version."""
         own = version(need.cuda)[:2]
         fitting = [each for each in index["cuda"] if version(each)[:1] == own[:1] and version(each) <= own]
@@ -243,7 +243,7 @@ class _Search:
                 return " ".join(["--answers", *other_base])
             for name in sorted(names, key=lambda each: version(releases[each]["torch"]), reverse=True):
                 fields = {field: releases[name][field] for field in ("torch", "cuda", "python")}
-                if self.wheels(replace(stack, base=base, release=name, **fields)):
+                if self.fitting(replace(stack, base=base, release=name, **fields)):
                     current = other_base and name == names[0] and stack.channel == "current"
                     return " ".join(["--answers", *other_base, *([] if current else [f"release={name}"])])
         return ""
