@@ -377,6 +377,11 @@ def test_each_finding_gets_a_command_that_works(index: Index) -> None:
     found = {each.title: each for each in extensions.remedied(asked, stack, {})}
     assert found["mamba-ssm"].cause_id == "extension-has-wheel"
     assert in_words(found["mamba-ssm"], PROJECT).remedy.startswith("`./launch add mamba-ssm`")
+    (wrong,) = extensions.judge([pinned("mamba-ssm", PROJECTS["v100"], "amd64")], PROJECTS["h100"])
+    (renewed,) = extensions.remedied([wrong], stack, {})
+    assert renewed.cause_id == wrong.cause_id == "pinned-wheel-does-not-fit"
+    assert "`./launch add mamba-ssm`" in in_words(renewed, PROJECT).remedy
+    assert "add" not in in_words(wrong, PROJECT).remedy
     assert found["einops"].cause_id == "package-needs-torch-to-build"
     assert {each.cause_id for name, each in found.items() if name != "einops"} <= set(extensions.CAUSES)
     index.web.dropped = 99

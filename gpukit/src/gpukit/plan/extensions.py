@@ -330,6 +330,8 @@ def _remedied(finding: Finding, facts: dict[str, Any], stack: Stack, received: R
         first = found.wheels[0]
         values = {"package": finding.title, "version": first.built.version, "publisher": first.publisher}
         values |= {"torch": minor(stack.torch), "cuda": stack.cuda or "", "lines": " and ".join(found.lines)}
+        if finding.cause_id == "pinned-wheel-does-not-fit":
+            return replace(finding, values={**finding.values, **values})
         other = problem("extension-has-wheel", finding.seen, finding.expected, **values)
     kept = {name: getattr(finding, name) for name in ("id", "title", "status", "seen", "expected")}
     return replace(other, **kept)
