@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from exactrun import progress as module
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
@@ -25,7 +26,6 @@ from exactrun.progress import Progress
 from exactrun.ranks import Ranks
 from gpukit.script.errors import error_message, report_errors
 from gpukit.script.step import describe_batch
-from gpukit.track import progress as module
 from gpukit.track.curve import curve
 
 CPU = torch.device("cpu")
