@@ -11,7 +11,7 @@
     ranks       one process or several
     stop        signals that stop a run at the end of a step
     trial       a trial of the user's own script in another process
-    parts       the samples of a batch, and parts of it
+    fits        a batch that does not fit in memory, in smaller parts (parts)
     errors      the error of a run that cannot continue
 
 The package adapters has the same for the training loops of Hugging Face, TRL, and Lightning. In parentheses: modules
