@@ -105,7 +105,8 @@ class Run:
     than every 10 seconds. `keep`: the number of checkpoints to keep. `log_steps`: write the loss and other metrics to
     metrics.jsonl every this many steps, and more often at first. `best`: also save the step with the lowest value of
     this metric, and keep its checkpoint. `max_steps`, `max_minutes`: end the loops, with a checkpoint, after this step
-    of the run, or after these minutes; a larger number continues exactly. `settings`: of this run, stored in run.json.
+    of the run, or after these minutes; a larger number continues exactly. `other_processes`: resume a run of another
+    number of processes, which then continues, but with other numbers. `settings`: of this run, stored in run.json.
     `observers`: what follows the run (observer.py). `progress`: show a progress bar; None: on a terminal.
 
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
@@ -128,12 +129,13 @@ class Run:
         best: str = "",
         max_steps: int | None = None,
         max_minutes: float | None = None,
+        other_processes: bool = False,
         settings: dict[str, Any] | None = None,
         observers: Iterable[Observer] = (),
         progress: bool | None = None,
     ) -> None:
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
-        self.last, self._minutes = max_steps, max_minutes
+        self.last, self._minutes, self.other_processes = max_steps, max_minutes, other_processes
         self.ranks, self.settings = Ranks.joined(), settings or {}
         seed_workers_apart()
         self._trial = trial.current()
@@ -180,6 +182,8 @@ class Run:
         for message in self.saved.passed_over if self.saved else ():
             self.say(message)
         self.say(f"Resuming {self.folder} at step {self.completed}." if self.saved else f"Starting {self.folder}.")
+        if self.saved and len(self.saved.state["ranks"]) != self.ranks.world:
+            self.say("It was saved by another number of processes, so an uninterrupted run would have other numbers.")
         self.waited = 0.0  # seconds in which the loop waited for a batch
         self._observers = Observers([Lines(), *observers] if self.ranks.main else [])
         self._observers.open(self)
@@ -719,12 +723,12 @@ class Run:
 
     def _of_this_rank(self, saved: checkpoint.Loaded) -> Any:
         before = len(saved.state["ranks"])
-        if before != self.ranks.world:
+        if before != self.ranks.world and not self.other_processes:
             raise CheckpointError(
                 f"{self.folder} was saved with {before} processes, but this run has {self.ranks.world}: resume with "
-                f"{before}, or start a new run."
+                f"{before}, start a new run, or allow other numbers with other_processes."
             )
-        return saved.state["ranks"][self.ranks.rank]
+        return saved.state["ranks"][min(self.ranks.rank, before - 1)]
 
     def _restore_all(self) -> None:
         """Where the run was interrupted: restore everything, since the script has run up to here again."""

@@ -18,7 +18,7 @@ from exactrun.folder import FACTS, Folder, as_json, read, writable
 from gpukit.project.stack import Stack
 
 # Settings that a later start does not take over.
-OF_A_START = {"config", "name", "output_dir", "resume", "profile", "max_minutes"}
+OF_A_START = {"config", "name", "output_dir", "resume", "profile", "max_minutes", "other_processes"}
 EARLY = (10, 30, 100)  # steps after which a model is also evaluated: it changes fastest at first
 OF_STACK = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
 

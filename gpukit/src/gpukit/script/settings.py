@@ -97,6 +97,8 @@ class LoopSettings(RunSettings):
     """Let cuDNN benchmark its convolution algorithms and use the fastest."""
     workers: int = 0
     """Data loader processes."""
+    other_processes: bool = False
+    """Resume a run that had another number of processes; its numbers then differ from those of an uninterrupted one."""
 
 
 def parse(kind: type[Kind], prog: str, arguments: list[str] | None = None) -> Kind:

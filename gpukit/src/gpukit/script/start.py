@@ -19,9 +19,11 @@ from exactrun.run import Run
 from gpukit.project.stack import load
 from gpukit.script import runs
 from gpukit.script.device import Device, from_settings
-from gpukit.script.settings import RunSettings
+from gpukit.script.settings import LoopSettings, RunSettings
 from gpukit.track.curve import curve
 from gpukit.track.observers import observers
+
+OF_RUN = ("save_steps", "keep", "log_steps", "max_steps", "max_minutes", "other_processes")  # settings
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Start:
     options: dict[str, Any]
 
 
-def start(settings: RunSettings, *, scaled: bool = False) -> Start:
+def start(settings: LoopSettings, *, scaled: bool = False) -> Start:
     """Join the processes of torchrun, choose the device, and make the folder of the run, or find the one to resume.
 
     `scaled`: the loop scales its loss, so that fp16 may be chosen. Sets PyTorch's options for the whole process, such
@@ -49,8 +51,8 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
         SystemExit, TrainingError, CheckpointError: with one sentence, if that is not possible.
     """
     ranks, device = join(settings, scaled=scaled)
-    folder = make_folder(settings, ranks)
-    size = batch_size(settings, folder, ranks)
+    with choose_folder(settings, ranks) as run:
+        folder, size = run.path, batch_size(settings, run, ranks)
     if size % ranks.world:
         least = size - size % ranks.world or ranks.world
         raise TrainingError(
@@ -59,7 +61,7 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
     device.use()
     if ranks.main:
         print(device.line, flush=True)
-    options = {name: getattr(settings, name) for name in ("save_steps", "keep", "log_steps", "max_steps", "max_minutes")}
+    options = {name: getattr(settings, name) for name in OF_RUN}
     return Start(
         device.device,
         device.dtype,
@@ -79,24 +81,22 @@ def join(settings: RunSettings, *, scaled: bool) -> tuple[Ranks, Device]:
     return ranks, from_settings(settings, ranks.local_rank, scaled=scaled)
 
 
-def make_folder(settings: RunSettings, ranks: Ranks) -> Path:
-    """The folder of the run that the settings name: new, or of the run that is resumed."""
+def choose_folder(settings: RunSettings, ranks: Ranks) -> Folder:
+    """The run that the settings name, new or resumed, or that of a trial; the caller closes it."""
     if trial.NAME in os.environ:
-        return settings.output_dir / "trial"  # which Run replaces
-    with on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load())) as run:
-        return run.path
+        return Folder(settings.output_dir, {})  # which the trial replaces
+    return on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load()))
 
 
-def batch_size(settings: RunSettings, folder: Path, ranks: Ranks) -> int:
+def batch_size(settings: RunSettings, run: Folder, ranks: Ranks) -> int:
     """Samples per step over all processes: as set, or the largest number that fits, which is measured once per run."""
     if settings.batch_size != "auto":
         return settings.batch_size
-    from gpukit.script.finder import find
+    if "batch_size" not in run.facts:
+        from gpukit.script.finder import find
 
-    with on_main(ranks, lambda: Folder.claimed(folder)) as run:
-        if "batch_size" not in run.facts:
-            run.keep(batch_size=find(settings, ranks=ranks) * ranks.world)
-        return run.facts["batch_size"]
+        run.keep(batch_size=find(ranks=ranks) * ranks.world)
+    return run.facts["batch_size"]
 
 
 class Changes(Observer):
