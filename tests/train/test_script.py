@@ -173,10 +173,11 @@ def test_a_signal_saves_and_tells(number: signal.Signals, trainee) -> None:
 
 def test_a_second_ctrl_c_ends_at_once(trainee) -> None:
     project = trainee()
-    slow = "    import time\n\n    for _ in range(6000):\n        time.sleep(0.01)\n"
+    slow = "    import time\n\n    while Path('slow').exists():\n        time.sleep(0.01)\n"
     project.replace("train.py", "    inputs, labels = batch\n", f"    inputs, labels = batch\n{slow}")
-    started = project.start("--name", "run")
-    started.wait_for(lambda: "Training on" in started.out.read_text())
+    started = project.start("--name", "run", "--max-steps", "100000", "--log-steps", "1")
+    started.wait_for(at_step(project, "run", 3))
+    (project.folder / "slow").touch()
     time.sleep(1)
     started.send(signal.SIGINT)
     time.sleep(0.5)

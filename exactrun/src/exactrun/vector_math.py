@@ -16,7 +16,7 @@ def settle() -> None:
 
     It chooses at a function's first call. If that comes from two threads at once, one of them may compute with 12 good
     bits instead of 24, that once (pytorch/pytorch#188792; oneMKL 2024.2, as in the wheels of 2.13): 2 to 10 % of
-    processes on two cores, and their runs then differ from all others. So it is called before any data or model is made.
+    processes on two cores, and their runs then differ from all others. So call it before any data or model is made.
     """
     for dtype in (torch.float32, torch.float64):
         one = torch.full((1,), 0.5, dtype=dtype)

@@ -36,10 +36,6 @@ class Order(Sampler[list[tuple[int, int]]]):
         world: int = 1,
         shuffle: bool = True,
     ) -> None:
-        if length < 1:
-            raise DataError(EMPTY)
-        if batch_size < 1:
-            raise DataError(f"--batch-size must be at least 1, not {batch_size}.")
         self.length, self.batch_size, self.seed, self.first_step = length, batch_size, seed, first_step
         self.rank, self.world, self.shuffle = rank, world, shuffle
         self.batches_per_epoch = math.ceil(length / batch_size)

@@ -118,8 +118,9 @@ def choose(
     """Choose the device and how to use it; "auto" and None are decided from stack.json and the device.
 
     `device`: auto, cpu, cuda, or cuda:N. `dtype`: auto, fp32, bf16, or fp16. `local_rank`: the index of this process's
-    GPU on this machine. `scaled`: the script can scale its loss, without which fp16 loses small gradients. Raises SystemExit with one sentence if the device does not support a setting. bfloat16 requires
-    compute capability 8.0: on older cards, torch.cuda.is_bf16_supported() counts emulation. Source of the formats:
+    GPU on this machine. `scaled`: the script scales its loss, without which fp16 loses small gradients. Raises
+    SystemExit with one sentence if the device does not support a setting. bfloat16 requires compute capability 8.0: on
+    older cards, torch.cuda.is_bf16_supported() counts emulation. Source of the formats:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications
     """
     place, why = _place(device, local_rank)

@@ -28,8 +28,9 @@ OF_RUN = ("save_steps", "keep", "log_steps", "max_steps", "max_minutes", "other_
 
 @dataclass(frozen=True)
 class Start:
-    """What a training script is given: `device` and the number format `dtype` for autocast, the number of this process
-    among `world`, its samples per step, the folder of the run, and the `options` of `Run` from the command line."""
+    """What a training script is given: `device`, the number format `dtype` of autocast, which is `mixed` unless that is
+    float32, the number of this process among `world`, its samples per step, the folder of the run, and the `options` of
+    `Run` from the command line."""
 
     device: torch.device
     dtype: torch.dtype
@@ -39,6 +40,10 @@ class Start:
     batch_size: int
     folder: Path
     options: dict[str, Any]
+
+    @property
+    def mixed(self) -> bool:
+        return self.dtype != torch.float32
 
 
 def start(settings: LoopSettings, *, scaled: bool = False) -> Start:
