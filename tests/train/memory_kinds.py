@@ -226,17 +226,13 @@ def models(of_each: int, seed: int) -> list[Model]:
 
 
 def ours(device: Simulated) -> int:
-    search = Search(int(device.model.budget), 2**40)
-    while size := search.size():
-        fresh = True
-        while size:
-            try:
-                one = Outcome(size, device.run(size, 5), fresh=fresh)
-            except RuntimeError as error:
-                one = Outcome(size, None, str(error), memory="memory" in str(error), fresh=fresh)
-            search.tried.append(one)
-            size, fresh = search.next(), False
-    device.processes = len(search.began)
+    search = Search(int(device.model.budget))
+    while size := search.next():
+        try:
+            one = Outcome(size, device.run(size, 5))
+        except RuntimeError as error:
+            one = Outcome(size, None, str(error))
+        search.tried.append(one)
     return search.best
 
 
