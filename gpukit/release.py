@@ -1,7 +1,7 @@
-"""Prepare and build a release of gpukit.
+"""Prepare and build a release of gpukit and exactrun.
 
     python gpukit/release.py                 record the hash of gpukit's contents, so that the wheel is named by version
-    python gpukit/release.py v0.2.0 dist     build the wheel of that tag twice, compare, and write it to dist/
+    python gpukit/release.py v0.2.0 dist     build the wheels of that tag twice, compare, and write them to dist/
 
 Run the first one right before the tag: it changes `released` in gpukit/pyproject.toml. The release workflow runs the
 second one, which needs git and uv.
@@ -34,29 +34,34 @@ def main() -> None:
 
 
 def build(tag: str, folder: Path) -> str:
-    """Write the wheel and its SHA256SUMS to a folder, and return the line in it."""
+    """Write the wheels and their SHA256SUMS to a folder, and return the lines in it."""
     named = version(from_source(HERE))
     if tag != f"v{named}":
         sys.exit(f"the tag is {tag} and gpukit is {named}: run `python gpukit/release.py`, commit, and tag that commit")
     with tempfile.TemporaryDirectory() as scratch:
         # The second build uses a clean checkout in another folder, with other permissions and another date.
-        archive = subprocess.run(["git", "archive", "HEAD", "gpukit"], cwd=HERE.parent, check=True, capture_output=True)
+        archive = subprocess.run(
+            ["git", "archive", "HEAD", "gpukit", "exactrun"], cwd=HERE.parent, check=True, capture_output=True
+        )
         subprocess.run(["tar", "--extract", "--touch"], input=archive.stdout, cwd=scratch, check=True, umask=0o077)
-        wheels = [wheel(HERE, folder), wheel(Path(scratch, "gpukit"), Path(scratch, "dist"), TZ="Asia/Kolkata")]
-        contents = [each.read_bytes() for each in wheels]
-    if contents[0] != contents[1]:
-        wheels[0].unlink()
-        sys.exit("two builds of the same commit differ: is there a file in gpukit/ that git does not have?")
-    line = f"{hashlib.sha256(contents[0]).hexdigest()}  {wheels[0].name}"
-    (folder / "SHA256SUMS").write_text(line + "\n", encoding="utf-8")
-    return line
+        lines = []
+        for source in (HERE, HERE.parent / "exactrun"):
+            first = wheel(source, folder)
+            second = wheel(Path(scratch, source.name), Path(scratch, "dist"), TZ="Asia/Kolkata")
+            if first.read_bytes() != second.read_bytes():
+                first.unlink()
+                sys.exit(f"two builds of one commit differ: is there a file in {source.name}/ that git does not have?")
+            lines.append(f"{hashlib.sha256(first.read_bytes()).hexdigest()}  {first.name}")
+    text = "\n".join(lines)
+    (folder / "SHA256SUMS").write_text(text + "\n", encoding="utf-8")
+    return text
 
 
 def wheel(source: Path, folder: Path, **environment: str) -> Path:
     """The wheel, built by the package's own build backend."""
-    command = ["uv", "build", "--quiet", "--wheel", "--offline", f"--out-dir={folder.resolve()}", str(source)]
+    command = ["uv", "build", "--quiet", "--wheel", f"--out-dir={folder.resolve()}", str(source)]
     subprocess.run(command, check=True, env={**os.environ, **environment})
-    return next(folder.glob("gpukit-*.whl"))
+    return next(folder.glob(f"{source.name}-*.whl"))
 
 
 if __name__ == "__main__":

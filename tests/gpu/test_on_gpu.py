@@ -74,6 +74,7 @@ def test_memory_and_out_of_memory(device: str, measured: dict[str, Any]) -> None
 def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
     """Under load, with plausible values; a value that this GPU does not report is missing, and not 0."""
     import time
+    from types import SimpleNamespace
 
     import torch
 
@@ -81,12 +82,16 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
 
     pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
     x = torch.randn(4096, 4096, device=device)
-    with Monitor(torch.device(device), interval=0.2) as monitor:
-        until = time.monotonic() + 3
-        while time.monotonic() < until:
-            x @ x
-            torch.cuda.synchronize(device)
-        measured.update(monitor.values())
+    run = SimpleNamespace(progress=SimpleNamespace(device=torch.device(device), samples=1), completed=0, waited=0.0)
+    monitor = Monitor(interval=0.2)
+    monitor.begin(run)
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        x @ x
+        torch.cuda.synchronize(device)
+        run.completed += 1
+    measured.update(monitor.values())
+    monitor.close()
     assert measured.get("gpu_utilization", 100) > 20 and 0 <= measured["waiting_for_data"] <= 1
     assert measured.get("gpu_memory_gb", 1) > 0.05 and measured.get("gpu_power_w", 1) > 1
     assert 10 < measured.get("gpu_temperature_c", 50) < 110
@@ -152,15 +157,19 @@ def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, A
 
 
 def test_profile_has_the_kernels_of_this_gpu(device: str, tmp_path: Any) -> None:
+    from types import SimpleNamespace
+
     import torch
 
-    from gpukit.track.profile import OPERATORS, TRACE, profiled
+    from gpukit.track.profile import OPERATORS, TRACE, Profile
 
     x = torch.randn(512, 512, device=device)
-    with profiled(tmp_path, 2, skip=1, say=lambda text: None) as profile:
-        for _ in range(6):
-            (x @ x).sum().item()
-            profile.step()
+    profile = Profile(2, skip=1)
+    profile.begin(SimpleNamespace(folder=tmp_path, say=print))
+    for _ in range(6):
+        (x @ x).sum().item()
+        profile.step()
+    profile.close("finished")
     assert (tmp_path / TRACE).stat().st_size > 1000
     assert "Self CUDA" in (tmp_path / OPERATORS).read_text(encoding="utf-8")
 

@@ -44,6 +44,7 @@ PYTHONS = [
 def source(tmp_path: Path) -> Path:
     """gpukit's folder in a clone without git."""
     ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "exactrun", tmp_path / "a clone/exactrun", ignore=ignored)
     return Path(shutil.copytree(SOURCE, tmp_path / "a clone/gpukit", ignore=ignored))
 
 
@@ -65,9 +66,8 @@ def wheels(project: Path) -> list[str]:
 
 
 def test_the_version_is_the_templates() -> None:
-    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "gpukit/pyproject.toml")]
-    template, gpukit = (re.search(r'^version = "(.*?)"', text, re.MULTILINE)[1] for text in texts)
-    assert gpukit == template
+    texts = [(ROOT / folder / "pyproject.toml").read_text(encoding="utf-8") for folder in (".", "gpukit", "exactrun")]
+    assert len({re.search(r'^version = "(.*?)"', text, re.MULTILINE)[1] for text in texts}) == 1
 
 
 def test_wheel_is_valid(wheel: Path) -> None:
@@ -76,7 +76,11 @@ def test_wheel_is_valid(wheel: Path) -> None:
         record = archive.read(next(name for name in names if name.endswith("/RECORD"))).decode()
     assert names == sorted(names)
     assert sorted(line.split(",")[0] for line in record.splitlines()) == names
-    assert {name.split("/")[0] for name in names} == {"gpukit", f"gpukit-{wheel.name.split('-')[1]}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "exactrun",
+        "gpukit",
+        f"gpukit-{wheel.name.split('-')[1]}.dist-info",
+    }
     assert "gpukit/cli/main.py" in names and wheel.stat().st_mode & 0o777 == 0o644
 
 
@@ -167,14 +171,14 @@ def test_unrelated_files_do_not_change_the_name(source: Path, wheel: Path) -> No
 
 
 def test_a_release_has_no_local_part_until_its_contents_change(source: Path, tmp_path: Path) -> None:
-    version = writer.version(writer.for_project(source)).partition("+")[0]
+    version = writer.version(writer.from_source(source)).partition("+")[0]
     for _ in range(2):  # the second time there is nothing to change
         done = subprocess.run([sys.executable, source / "release.py"], capture_output=True, text=True, check=True)
         assert done.stdout == f"gpukit {version}\n"
-    released = writer.write(writer.for_project(source), tmp_path / "released")
+    released = writer.write(writer.from_source(source), tmp_path / "released")
     assert released.name == f"gpukit-{version}-py3-none-any.whl"
     CHANGES["README"](source)
-    assert writer.version(writer.for_project(source)).startswith(f"{version}+h")
+    assert writer.version(writer.from_source(source)).startswith(f"{version}+h")
 
 
 def test_wheel_is_written_atomically(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,9 +203,11 @@ def test_wheel_is_written_atomically(wheel: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_uv_builds_the_same_wheel_also_from_the_sdist(source: Path, wheel: Path, tmp_path: Path) -> None:
+    """Without exactrun, which is a release of its own."""
     built = tmp_path / "built"
     subprocess.run(["uv", "build", "-q", "--offline", f"--out-dir={built}", source], check=True)
-    assert (built / wheel.name).read_bytes() == wheel.read_bytes()  # of the sdist, as uv builds it
+    expected = writer.write(writer.from_source(SOURCE), tmp_path / "alone")
+    assert (built / expected.name).read_bytes() == expected.read_bytes()  # of the sdist, as uv builds it
     assert [path.suffix for path in sorted(built.iterdir()) if path.name != ".gitignore"] == [".whl", ".gz"]
 
 
@@ -209,7 +215,7 @@ def test_uv_builds_the_same_wheel_also_from_the_sdist(source: Path, wheel: Path,
 def test_pip_installs_the_source(source: Path, wheel: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-build-isolation"]
     subprocess.run([*command, f"--target={tmp_path / 'installed'}", source], check=True)
-    assert members(tmp_path / "installed", tmp_path) == writer.read(wheel)
+    assert members(tmp_path / "installed", tmp_path) == writer.from_source(SOURCE)
 
 
 def test_uvx_runs_the_source(source: Path, tmp_path: Path) -> None:

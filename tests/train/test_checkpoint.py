@@ -21,7 +21,6 @@ torch = pytest.importorskip("torch", reason="needs PyTorch", exc_type=ImportErro
 from exactrun import checkpoint, hashed, saver  # noqa: E402
 from exactrun.checkpoint import CheckpointError, fingerprint, load, newest, save  # noqa: E402
 from exactrun.saver import Saver  # noqa: E402
-from gpukit.host.limits import Budget  # noqa: E402
 
 ABOUT = {"batch_size": 64, "seed": 0, "samples": 1000}
 FILES = ("model.pt", "state.pt", "manifest.json")
@@ -352,7 +351,7 @@ def test_one_of_another_version_is_kept_and_told(tmp_path: Path) -> None:
     path = put(tmp_path, 2)
     damage(path, "format")
     for read in (lambda: newest(tmp_path, about=ABOUT), lambda: load(path)):
-        with pytest.raises(CheckpointError, match="has format 7, but this gpukit reads format 2: use the gpukit"):
+        with pytest.raises(CheckpointError, match=r"has format 7.*reads format 2"):
             read()
     put(tmp_path, 3)
     assert path.is_dir()
@@ -805,7 +804,7 @@ def test_a_save_waits_for_the_previous_one_and_reports_it_once(tmp_path: Path, m
 
 def test_without_memory_for_a_copy_it_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Saver(tmp_path, about=ABOUT)
-    monkeypatch.setattr(saver, "host_memory", lambda: Budget(1000, 1000, "a test"))
+    monkeypatch.setattr(saver, "available", lambda: 1000)
     ours.save(1, weights(1), state(1))
     assert_of_step(newest(tmp_path), 1)
     ours.save(2, weights(2), state(2))

@@ -15,15 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from exactrun import checkpoint
+import exactrun
+from exactrun import checkpoint, environment
 from exactrun.environment import git_state, versions
 from exactrun.errors import TrainingError
 from exactrun.folder import Folder, on_main
 from exactrun.ranks import Ranks
-from gpukit import train
 from gpukit.project.stack import load
 from gpukit.script import runs
-from gpukit.track import environment
 from tests.conftest import git
 from tests.gpukit.conftest import DATA
 
@@ -161,7 +160,7 @@ def test_the_state_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     repository, run = tmp_path / "repository", tmp_path / "run"
     for folder in (repository, run):
         folder.mkdir()
-    monkeypatch.setenv("GPUKIT_PROJECT", str(repository))
+    monkeypatch.chdir(repository)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     assert git_state(run) is None
     git("init", "-q", "-b", "main", cwd=repository)
@@ -232,8 +231,8 @@ def test_other_ranks_write_nothing(start) -> None:
 
 
 def test_every_file_is_listed() -> None:
-    rows = [line for line in train.__doc__.splitlines() if line.startswith("    ")]
+    rows = [line for line in exactrun.__doc__.splitlines() if line.startswith("    ")]
     named = " ".join(row.split()[0] + " " + " ".join(re.findall(r"\((.*?)\)", row)) for row in rows)
     assert sorted(re.findall(r"\w+", named)) == sorted(
-        path.stem for path in Path(train.__file__).parent.glob("*.py") if path.stem != "__init__"
+        path.stem for path in Path(exactrun.__file__).parent.glob("*.py") if path.stem != "__init__"
     )

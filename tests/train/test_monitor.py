@@ -79,7 +79,9 @@ def monitor() -> Iterator[Callable[..., Monitor]]:
     begun: list[Monitor] = []
 
     def begin(device: torch.device, **options: float) -> Monitor:
-        begun.append(Monitor(device, interval=0.01, **options))
+        begun.append(Monitor(interval=0.01, **options))
+        begun[-1].begin(SimpleNamespace(progress=SimpleNamespace(device=device, samples=8), completed=0, waited=0.0))
+        begun[-1].run.completed = 1
         while len(begun[-1].rows) < 2:
             time.sleep(0.001)
         return begun[-1]
@@ -110,7 +112,7 @@ def test_without_nvml_there_are_the_values_of_the_process(nvml, monitor, monkeyp
         monkeypatch.setitem(sys.modules, "pynvml", broken)
         for device in (GPU, CPU):
             values = monitor(device).values()
-            assert set(values) == {"memory_gb", "cpu_percent", "waiting_for_data"}
+            assert set(values) == {"memory_gb", "cpu_percent", "waiting_for_data", "samples_per_second"}
             assert 0.01 < values["memory_gb"] < 100
 
 
@@ -118,25 +120,25 @@ def test_values_are_means_since_the_last_call(monitor) -> None:
     one = monitor(CPU)
     one.values()
     begun = time.monotonic()
-    one.waited(0.02)
-    one.waited(0.03)
-    one.processed(64)
+    one.run.waited += 0.05
+    one.run.completed += 8
     while time.monotonic() < begun + 0.2:
         pass
     values = one.values()
     assert 0.1 < values["waiting_for_data"] < 0.26 and 160 < values["samples_per_second"] < 330
     assert values["cpu_percent"] > 20 and "tokens_per_second" not in values and "mfu" not in values
     one.closed.set()
-    assert {"memory_gb"} < set(one.values())  # the newest sample, without a newer one
-    after = one.values()
-    assert after["waiting_for_data"] == 0 and "samples_per_second" not in after
+    assert one.values() == {}  # no step since
+    one.run.completed += 1
+    after = one.values()  # the newest sample, without a newer one
+    assert "memory_gb" in after and after["waiting_for_data"] == 0
 
 
 def test_mfu_is_a_share_of_a_known_peak(nvml, monitor) -> None:
     for name, known in (("NVIDIA H100 80GB HBM3", True), ("NVIDIA GB10", False)):
         nvml(GTX_1060, name=name)
         one = monitor(GPU, flops_per_token=6e9)
-        one.processed(8, tokens=8192)
+        one.tokens += 8192
         values = one.values()
         assert ("mfu" in values) == known
         if known:
@@ -169,6 +171,7 @@ def test_sampling_costs_little_and_ends(monitor) -> None:
 
 IMPORTS = """
 import os, sys, threading
+from types import SimpleNamespace
 
 def hook(event, details):
     if event == "import" and (os.getpid() != parent or threading.current_thread() is not threading.main_thread()):
@@ -181,10 +184,12 @@ from torch.utils.data import TensorDataset
 from gpukit.track.monitor import Monitor
 from gpukit.script.tuner import Feed
 
-with Monitor(torch.device("cpu")) as monitor:
-    next(iter(Feed(TensorDataset(torch.zeros(8)), 4, 0)))
-    while not monitor.rows:
-        pass
+monitor = Monitor()
+monitor.begin(SimpleNamespace(progress=SimpleNamespace(device=torch.device("cpu"), samples=4), completed=0, waited=0.0))
+next(iter(Feed(TensorDataset(torch.zeros(8)), 4, 0)))
+while not monitor.rows:
+    pass
+monitor.close()
 os.write(1, b"end\\n")
 """
 

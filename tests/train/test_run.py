@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
+from exactrun.metrics import Lines
 from exactrun.run import Run
-from gpukit.track.metrics import Tracker
 from tests.train.loops import LOOPS
 
 
@@ -263,7 +263,7 @@ def test_a_sample_that_is_drawn_twice_differs(tmp_path: Path) -> None:
 
 def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = []
-    monkeypatch.setattr(Tracker, "finish", lambda self, status, patience=None: ended.append(status) or [])
+    monkeypatch.setattr(Lines, "close", lambda self, status: ended.append(status) or [])
     with Run(tmp_path / "x") as run:
         train(run, 1)
     with contextlib.suppress(ValueError), Run(tmp_path / "x") as run:

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 from exactrun.metrics import read
-from gpukit.track import metrics as track
-from gpukit.track.trackers import Tracker
+from gpukit.track import trackers as track
+from tests.train.followed import Followed
 
-GPUKIT = Path(track.__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("start", "log", "artifact", "finish")
 
 
@@ -85,11 +85,11 @@ def losses(run: Path) -> list[tuple[int, float]]:
 
 def test_a_tracker_gets_all_in_order(tmp_path: Path, fake) -> None:
     kind = fake("", "")
-    tracker = Tracker(tmp_path, {"lr": 0.1}, ["fake"], "my-project")
-    tracker.log(1, loss=0.5)
-    tracker.log(2, loss=0.25, rate=10)
+    tracker = Followed(tmp_path, {"lr": 0.1}, ["fake"], "my-project")
+    tracker.write(1, loss=0.5)
+    tracker.write(2, loss=0.25, rate=10)
     tracker.artifact(tmp_path / "loss.png")
-    assert tracker.finish("finished") == [] and not tracker.hung
+    assert tracker.finish("finished") == [] and not tracker.tracker.hung
     assert kind.got == [
         ("start", tmp_path.name, {"lr": 0.1}, "my-project"),
         ("log", 1, {"loss": 0.5}),
@@ -104,12 +104,12 @@ def test_a_tracker_gets_all_in_order(tmp_path: Path, fake) -> None:
 def test_one_that_raises_is_left_out_with_a_sentence(stage: str, tmp_path: Path, fake) -> None:
     fake(stage, "raises")
     said: list[str] = []
-    tracker = Tracker(tmp_path, {}, ["fake", "good"], "p", say=said.append)
+    tracker = Followed(tmp_path, {}, ["fake", "good"], "p", say=said.append)
     for step in range(1, 4):
-        tracker.log(step, loss=1.0)
+        tracker.write(step, loss=1.0)
         tracker.artifact(tmp_path)
     said += tracker.finish("finished")
-    assert not tracker.hung
+    assert not tracker.tracker.hung
     assert said[0] == f"Bad is not used{' from here on' if stage != 'start' else ''}: the line."
     assert all("not used" not in one for one in said[1:])
     assert [step for step, _ in losses(tmp_path)] == [1, 2, 3]
@@ -120,14 +120,14 @@ def test_one_that_raises_is_left_out_with_a_sentence(stage: str, tmp_path: Path,
 def test_what_a_lost_tracker_lacks_is_told_again_at_the_end(tmp_path: Path, fake) -> None:
     kind = fake("", "")
     said: list[str] = []
-    tracker = Tracker(tmp_path, {}, ["fake"], "p", say=said.append)
-    tracker.log(1, loss=1.0)
+    tracker = Followed(tmp_path, {}, ["fake"], "p", say=said.append)
+    tracker.write(1, loss=1.0)
     while len(kind.got) < 2:
         time.sleep(0.01)
     kind.stage, kind.how = "log", "raises"
-    tracker.log(2, loss=1.0)
-    tracker.couriers[0].done.wait()
-    tracker.log(3, loss=1.0)
+    tracker.write(2, loss=1.0)
+    tracker.tracker.couriers[0].done.wait()
+    tracker.write(3, loss=1.0)
     assert said == ["Bad is not used from here on: the line."]
     assert tracker.finish("finished") == ["Bad lacks the metrics after step 1; metrics.jsonl has them."]
 
@@ -139,14 +139,14 @@ def test_one_that_hangs_is_given_up_at_the_end(
     monkeypatch.setattr(track, "STARTUP", 0.5)
     fake(stage, "hangs")
     reported: list[str] = []
-    tracker = Tracker(tmp_path, {}, ["fake", "good"], "p", say=reported.append)
+    tracker = Followed(tmp_path, {}, ["fake", "good"], "p", say=reported.append)
     late = "Bad is not used yet: it has not responded for 0.5 s. Training goes on, with all metrics in metrics.jsonl."
     assert reported == ([late] if stage == "start" else [])
     for step in range(1, 4):
-        tracker.log(step, loss=1.0)
+        tracker.write(step, loss=1.0)
     tracker.artifact(tmp_path)
     said = tracker.finish("stopped", patience=0.3)
-    assert tracker.hung
+    assert tracker.tracker.hung
     assert said == [f"Bad is not used{' from here on' if stage != 'start' else ''}: it does not respond."]
     assert [step for step, _ in losses(tmp_path)] == [1, 2, 3]
     assert track.KINDS["good"].got[-1] == ("finish", "stopped")
@@ -154,11 +154,11 @@ def test_one_that_hangs_is_given_up_at_the_end(
 
 def test_ctrl_c_gives_up_what_is_waited_for(tmp_path: Path, fake) -> None:
     fake("log", "hangs")
-    tracker = Tracker(tmp_path, {}, ["fake", "good"], "p")
-    tracker.log(1, loss=1.0)
+    tracker = Followed(tmp_path, {}, ["fake", "good"], "p")
+    tracker.write(1, loss=1.0)
     threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
     assert tracker.finish("finished") == ["Bad is not used from here on: Ctrl-C was pressed while waiting for it."]
-    assert tracker.hung and track.KINDS["good"].got[-1] == ("finish", "finished")
+    assert tracker.tracker.hung and track.KINDS["good"].got[-1] == ("finish", "finished")
 
 
 def test_one_that_is_slow_at_the_end_has_longer(tmp_path: Path, fake) -> None:
@@ -171,12 +171,12 @@ def test_one_that_is_slow_at_the_end_has_longer(tmp_path: Path, fake) -> None:
 
     for count, hung in ((4, False), (30, True)):
         track.KINDS["good"] = type("Slow", (Slow,), {})
-        tracker = Tracker(tmp_path, {}, ["good"], "p")
+        tracker = Followed(tmp_path, {}, ["good"], "p")
         for number in range(count):
             tracker.artifact(tmp_path / str(number))
         said = tracker.finish("finished", patience=0.6)
         assert said == (["Slow is not used from here on: it does not respond."] if hung else [])
-        assert tracker.hung == hung
+        assert tracker.tracker.hung == hung
         assert (track.KINDS["good"].got[-1] == ("finish", "finished")) != hung
 
 
@@ -184,12 +184,12 @@ def test_one_that_hangs_for_long_is_left_out_before(tmp_path: Path, fake, monkey
     monkeypatch.setattr(track, "ROOM", 5)
     fake("log", "hangs")
     said: list[str] = []
-    tracker = Tracker(tmp_path, {}, ["fake"], "p", say=said.append)
+    tracker = Followed(tmp_path, {}, ["fake"], "p", say=said.append)
     for step in range(20):
-        tracker.log(step, loss=1.0)
+        tracker.write(step, loss=1.0)
     assert said == ["Bad is not used from here on: its queue of 5 entries is full."]
     assert tracker.finish("finished", patience=0.1) == ["Bad has no metrics; metrics.jsonl has them."]
-    assert tracker.hung
+    assert tracker.tracker.hung
 
 
 def test_a_server_that_starts_later_gets_all_and_one_that_does_not_delays_nothing(
@@ -209,38 +209,32 @@ def test_a_server_that_starts_later_gets_all_and_one_that_does_not_delays_nothin
         monkeypatch.setitem(track.KINDS, "remote", Remote)
         begun = time.monotonic()
         said: list[str] = []
-        tracker = Tracker(tmp_path, {}, ["remote"], "p", say=said.append)
+        tracker = Followed(tmp_path, {}, ["remote"], "p", say=said.append)
         why = f"no server responds at {address.removeprefix('http://')}; check MLFLOW_TRACKING_URI"
         late = f"Remote is not used yet: {why}. Training goes on, with all metrics in metrics.jsonl."
         assert said == [late]
-        assert tracker.finish("stopped") == ["Remote has no metrics; metrics.jsonl has them."] and not tracker.hung
+        assert (
+            tracker.finish("stopped") == ["Remote has no metrics; metrics.jsonl has them."] and not tracker.tracker.hung
+        )
         assert time.monotonic() - begun < 3
-        tracker = Tracker(tmp_path, {}, ["remote"], "p", say=said.append)
-        tracker.log(1, loss=1.0)
+        tracker = Followed(tmp_path, {}, ["remote"], "p", say=said.append)
+        tracker.write(1, loss=1.0)
         server.listen()
-        assert tracker.couriers[0].settled.is_set()
-        while not tracker.couriers[0].started:
+        assert tracker.tracker.couriers[0].settled.is_set()
+        while not tracker.tracker.couriers[0].started:
             time.sleep(0.01)
-        tracker.log(2, loss=2.0)
+        tracker.write(2, loss=2.0)
         assert tracker.finish("finished") == []
     assert said == [late, late, "Remote responds now and gets all metrics."]
     assert Remote.got[1:] == [("log", 1, {"loss": 1.0}), ("log", 2, {"loss": 2.0}), ("finish", "finished")]
-
-
-def test_other_ranks_track_nothing(tmp_path: Path, fake) -> None:
-    fake("start", "raises")
-    tracker = Tracker(tmp_path, {}, ["fake"], "p", main=False)
-    tracker.log(1, loss=1.0)
-    tracker.artifact(tmp_path)
-    assert tracker.finish("finished") == [] and not list(tmp_path.iterdir())
 
 
 # The lines.
 
 
 def test_every_line_is_valid_json(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path, {}, [], "p")
-    tracker.log(1, loss=math.nan, rate=math.inf, count=2)
+    tracker = Followed(tmp_path, {}, [], "p")
+    tracker.write(1, loss=math.nan, rate=math.inf, count=2)
     tracker.finish("failed")
 
     def refuse(name: str) -> None:
@@ -253,18 +247,18 @@ def test_every_line_is_valid_json(tmp_path: Path) -> None:
 
 def test_numbers_may_be_tensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch", exc_type=ImportError)
-    Tracker(tmp_path, {}, [], "p").log(1, loss=torch.tensor(0.5), nan=torch.tensor(math.nan))
+    Followed(tmp_path, {}, [], "p").write(1, loss=torch.tensor(0.5), nan=torch.tensor(math.nan))
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "loss": 0.5, "nan": None}
 
 
 def test_a_step_that_ran_twice_counts_once(tmp_path: Path) -> None:
-    first = Tracker(tmp_path, {}, [], "p")
+    first = Followed(tmp_path, {}, [], "p")
     for step in (10, 20, 30, 40):
-        first.log(step, loss=float(step), only_first=1)
-    second = Tracker(tmp_path, {}, [], "p")  # from the checkpoint of step 15
+        first.write(step, loss=float(step), only_first=1)
+    second = Followed(tmp_path, {}, [], "p")  # from the checkpoint of step 15
     for step in (20, 30):
-        second.log(step, loss=-float(step))
-    second.log(30, accuracy=0.9)
+        second.write(step, loss=-float(step))
+    second.write(30, accuracy=0.9)
     assert read(tmp_path) == [
         {"step": 10, "loss": 10.0, "only_first": 1},
         {"step": 20, "loss": -20.0},
@@ -273,36 +267,36 @@ def test_a_step_that_ran_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_step_logged_last_before_a_kill_and_first_after_it_is_the_later(tmp_path: Path) -> None:
-    Tracker(tmp_path, {}, [], "p").log(10, loss=1.0)
-    Tracker(tmp_path, {}, [], "p").log(10, loss=2.0)
+    Followed(tmp_path, {}, [], "p").write(10, loss=1.0)
+    Followed(tmp_path, {}, [], "p").write(10, loss=2.0)
     assert read(tmp_path) == [{"step": 10, "loss": 2.0}]
 
 
 def test_a_line_cut_off_by_a_kill_spoils_no_other(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n{"step": 2, "lo')
-    Tracker(tmp_path, {}, [], "p").log(2, loss=2.0)
+    Followed(tmp_path, {}, [], "p").write(2, loss=2.0)
     assert losses(tmp_path) == [(1, 1.0), (2, 2.0)]
 
 
 FULL = """
     import resource, shutil
     said = []
-    tracker = track.Tracker(run, {}, ["tensorboard"][:TENSORBOARD], "p", say=said.append)
-    tracker.log(1, loss=1.0)
+    tracker = Followed(run, {}, ["tensorboard"][:TENSORBOARD], "p", say=said.append)
+    tracker.write(1, loss=1.0)
     if DELETED:
         run.rename(run.with_name("aside"))
     else:
         resource.setrlimit(resource.RLIMIT_FSIZE, (120, resource.RLIM_INFINITY))
     for step in range(2, 40):
-        tracker.log(step, loss=1.0)
+        tracker.write(step, loss=1.0)
     if DELETED:
         run.with_name("aside").rename(run)
     if TENSORBOARD:
-        tracker.couriers[0].done.wait(60)
+        tracker.tracker.couriers[0].done.wait(60)
     if not FOR_EVER:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    tracker.log(40, loss=4.0)
-    print(*said, *tracker.finish("finished"), tracker.hung, sep="\\n")
+    tracker.write(40, loss=4.0)
+    print(*said, *tracker.finish("finished"), tracker.tracker.hung, sep="\\n")
 """
 
 
@@ -335,8 +329,10 @@ def python(code: str, run: Path, path: Path | None = None, **environment: str) -
     start = f"""\
         import sys
         from pathlib import Path
-        sys.path.insert(0, {str(GPUKIT)!r})
-        from gpukit.track import metrics as track
+        sys.path[:0] = {[str(ROOT / name) for name in ("", "gpukit/src", "exactrun/src")]!r}
+        from exactrun.observer import end
+        from tests.train.followed import Followed
+        from gpukit.track import trackers as track
         run = Path(sys.argv[1])
         """
     known = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "MLFLOW_"))}
@@ -356,15 +352,15 @@ RUN = """
     import os
     said = []
     track.STARTUP = float(os.environ.get("STARTUP", track.STARTUP))
-    tracker = track.Tracker(run, {"lr": 0.1, "folder": run}, ["%s"], "my-project", say=said.append)
+    tracker = Followed(run, {"lr": 0.1, "folder": run}, ["%s"], "my-project", say=said.append)
     for step in (1, 2, 3):
-        tracker.log(step, loss=1 / step)
+        tracker.write(step, loss=1 / step)
     (run / "loss.png").write_bytes(b"no picture")
     tracker.artifact(run / "loss.png")
     said += tracker.finish("finished"%s)
-    print(*said, tracker.hung, sep="\\n", flush=True)
-    if tracker.hung:
-        track.end(3)
+    print(*said, tracker.tracker.hung, sep="\\n", flush=True)
+    if tracker.tracker.hung:
+        end(3)
 """
 
 
@@ -411,13 +407,13 @@ def test_ctrl_c_while_a_tracker_hangs_ends_the_process_within_seconds(when: str,
     )
     code = """
         import os, threading, time
-        from gpukit.script.errors import report_errors, tracked
+        from gpukit.script.errors import followed, report_errors
         track.PATIENCE = PATIENCE
         with report_errors():
             if AFTER:
                 threading.Timer(AFTER, lambda: (print(time.monotonic()), os.kill(os.getpid(), 2))).start()
-            with tracked(track.Tracker(run, {}, ["wandb"], "p")) as tracker:
-                tracker.log(1, loss=1.0)
+            with followed(Followed(run, {}, ["wandb"], "p")) as tracker:
+                tracker.write(1, loss=1.0)
                 if not AFTER:
                     time.sleep(1.5)
                     print(time.monotonic(), flush=True)
@@ -512,7 +508,7 @@ def test_mlflows_links_are_for_a_browser_and_the_users_experiment_is_used(
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     monkeypatch.setattr(track.socket, "create_connection", lambda *_, **__: socket.socket())
     said: list[str] = []
-    tracker = Tracker(tmp_path, {}, ["mlflow"], "p", say=said.append)
+    tracker = Followed(tmp_path, {}, ["mlflow"], "p", say=said.append)
     assert tracker.finish("finished") == []
     assert getattr(fake, "experiment", None) == experiment and fake.prints == (not page)
     assert said == ([f"MLflow: {page}/#/experiments/7/runs/abc?workflowType=machine_learning"] if page else [])

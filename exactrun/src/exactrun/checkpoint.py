@@ -286,7 +286,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = json.loads(b"{" + below)
     if manifest["format"] != FORMAT:
         raise CheckpointError(  # it is intact: if it were skipped, it would be overwritten later
-            f"{path} has format {manifest['format']}, but this gpukit reads format {FORMAT}: use the gpukit that saved "
+            f"{path} has format {manifest['format']}, but this exactrun reads format {FORMAT}: use the one that saved "
             f"it, {NEW_RUN}."
         )
     if _step(path) != manifest["step"]:

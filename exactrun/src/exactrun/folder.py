@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from exactrun import checkpoint
+from exactrun import checkpoint, environment
 from exactrun.checkpoint import DISK, Loaded
 from exactrun.errors import TrainingError
 from exactrun.ranks import Ranks
-from gpukit.track import environment
 
 FACTS = "run.json"
 FORMAT = 1

@@ -50,8 +50,12 @@ class Observers(list[Observer]):
     """Several observers, which are called one after the other."""
 
     def open(self, run: Any) -> None:
-        for one in self:
-            one.open(run)
+        try:
+            for one in self:
+                one.open(run)
+        except BaseException:
+            HUNG.extend(one for one in self if one.hung)
+            raise
 
     def begin(self, run: Any) -> None:
         for one in self:

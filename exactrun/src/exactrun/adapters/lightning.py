@@ -39,7 +39,7 @@ from exactrun.adapters.epochs import keyed
 from exactrun.errors import TrainingError
 from exactrun.state import generators_now, restored, set_generators, values
 
-TENSORS, KEPT = "state_dict", "gpukit"
+TENSORS, KEPT = "state_dict", "exactrun"
 LEFT_OUT = re.compile("(datamodule_)?(hparams_name|hyper_parameters)|hparams_type")
 
 

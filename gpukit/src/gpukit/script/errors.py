@@ -70,8 +70,8 @@ def followed(observers: Observers) -> Iterator[Observers]:
 def report_errors() -> Iterator[None]:
     """Wrap a script: a known error ends it with one sentence on stderr and exit code 1.
 
-    Any other error is raised. If an observer hangs, the process ends without waiting for it, with exit code 3 if nothing
-    else failed.
+    Any other error is raised. If an observer hangs, the process ends without waiting for it, with exit code 3 if
+    nothing else failed.
     """
     try:
         yield

@@ -28,7 +28,8 @@ class Monitor(Observer):
     """Samples about once per `interval` seconds, in a thread, from the first step until `close`.
 
     `flops_per_token`: of forward and backward (see the function of that name), for MFU: the share of the GPU's dense
-    bf16 peak. Where a value or the peak is unknown, it is left out. `tokens`: what the caller has counted since `values`.
+    bf16 peak. Where a value or the peak is unknown, it is left out.
+    `tokens`: what the caller has counted since `values`.
     """
 
     def __init__(self, *, flops_per_token: float = 0.0, interval: float = 1.0) -> None:

@@ -52,8 +52,8 @@ def vendor(project: Path | None, source: str = "", check: bool = False) -> int:
         members = from_folder(Path(source)) if source else writer.running()
         if "exactrun/__init__.py" not in members:
             raise VendorError(
-                "gpukit is installed without exactrun, which a project's wheel contains: run `uvx --with exactrun gpukit "
-                "vendor`, or give the template's folder with --from PATH/gpukit"
+                "gpukit is installed without exactrun, which a project's wheel contains: run "
+                "`uvx --with exactrun gpukit vendor`, or give the template's folder with --from PATH/gpukit"
             )
         wheel = put(members, project)
     except OSError as error:
