@@ -57,7 +57,6 @@ class Simulated:
     model: Model
     seed: int
     trials: int = 0
-    processes: int = 0
     source: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -243,7 +242,6 @@ class Answer:
     share: float
     mild: float
     trials: int
-    processes: int
 
 
 def race(model: Model, find: Callable[[Simulated], int], seeds: int) -> list[Answer]:
@@ -255,5 +253,5 @@ def race(model: Model, find: Callable[[Simulated], int], seeds: int) -> list[Ans
             size = find(device)
         except RuntimeError:  # an error other than out of memory, or no size was found
             size = 0
-        answers.append(Answer(size / truth, size / mild, device.trials, device.processes))
+        answers.append(Answer(size / truth, size / mild, device.trials))
     return answers

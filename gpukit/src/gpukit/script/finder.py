@@ -25,7 +25,10 @@ from gpukit.script.probe import Measured, measure
 
 TRIALS, START, LEAP = 9, 32, 16  # sizes; the first; at most this many times larger
 MARGIN, SAME = 0.04, 1.00002  # of the memory, which is left free: covers 2 % of noise; ratio of peaks that are the same
-CLOSE, WORTH = 0.95, 0.9  # of the prediction: close enough; of the size: if the margin costs more, its noise is measured
+CLOSE, WORTH = (
+    0.95,
+    0.9,
+)  # of the prediction: close enough; of the size: if the margin costs more, its noise is measured
 OPTION, GIB = "--batch-size", 2**30
 
 
