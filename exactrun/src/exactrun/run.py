@@ -116,6 +116,7 @@ class Run:
             cannot be used.
     """
 
+    source: Any = None  # the DataLoader, or other source, of the batches of the innermost loop
     _trial: trial.Trial | None = None
     _made: set[tuple[CodeType, int]]  # the functions that were running when it was created, each with its line
 
@@ -330,6 +331,7 @@ class Run:
             raise self._other_loops()
         loop.batches = Items(source, position) if epochs else self._sources.begin(source, loop.key, position)
         if not isinstance(loop.batches, Items):
+            self.source = source
             self.progress.samples = (getattr(source, "batch_size", None) or 1) * self.ranks.world
         self._loops.append(loop)
         place = len(self._loops)

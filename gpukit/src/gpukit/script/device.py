@@ -299,42 +299,39 @@ class GpuMemory:
     `most`: use at most this many bytes.
     """
 
-    exists = staticmethod(torch.cuda.is_available)
+    @classmethod
+    def here(cls, most: int | None = None) -> GpuMemory | None:
+        """Of the present GPU, with a limit on unified memory; None if there is none."""
+        if not torch.cuda.is_available():
+            return None
+        device, stack = Device(torch.device("cuda", torch.cuda.current_device())), None
+        with contextlib.suppress(StackError):
+            stack = load()
+        limit(device, stack)
+        return cls(device, most)
 
     def __init__(self, device: Device, most: int | None = None) -> None:
         found = budget(device)
-        self.device, self.how, self.budget = device.device, found.how, found.free
+        self.device, self.how = device.device, found.how
+        self.budget = found.free + torch.cuda.memory_allocated(self.device)
         self.shared = unified(device)  # the CPU uses that memory too
-        if most is not None and most < found.free:
+        if most is not None and most < self.budget:
             self.how, self.budget = "as set", most
             torch.cuda.set_per_process_memory_fraction(most / found.total, self.device)
-        self.room = self._room()
-
-    def start(self) -> None:
-        """Empty the cache and reset the peak."""
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self.device)
-        self.retries = self._retries()
+        self.room, self.retries = self._room(), self._retries()
 
     def peak(self) -> int:
-        """Since `start`: of PyTorch's allocator, and of libraries that allocate their own.
+        """Of PyTorch's allocator, and since the beginning of libraries that allocate their own; 0: nothing is used.
 
         torch.OutOfMemoryError if the allocator had to free its cache: what fits only then is slow.
         """
         torch.cuda.synchronize(self.device)
         if self._retries() > self.retries:
             raise torch.OutOfMemoryError("out of memory: the allocator had to free its cache")
+        if not torch.cuda.max_memory_allocated(self.device):
+            return 0
         beside = 0 if self.shared else max(0, self.room - self._room())
         return torch.cuda.max_memory_reserved(self.device) + beside
-
-    def works(self) -> bool:
-        """Whether this process can still use the GPU after an error."""
-        try:
-            torch.zeros(1, device=self.device).item()
-        except RuntimeError:
-            return False
-        return True
 
     def _room(self) -> int:
         return torch.cuda.mem_get_info(self.device)[0] + torch.cuda.memory_reserved(self.device)
