@@ -74,17 +74,24 @@ def failure(error: BaseException) -> str | None:
     while each := each.__cause__:
         text += f"\n{each}"
     raised = SIGNS["worker-raised"].matches(text)
-    if isinstance(error, MemoryError) or (raised and raised[1] == "MemoryError"):
+    if (isinstance(error, MemoryError) and _passed(error, "torch/utils/data/")) or (
+        raised and raised[1] == "MemoryError"
+    ):
         return "host-memory-full"
     for id in CAUSES:
         whose = "DataLoader worker" in text or not id.startswith("worker-") or id == "worker-slow"
         if whose and SIGNS[id].matches(text) and not (id == "not-picklable" and raised):
             return CAUSES[id]
-    if isinstance(error, ConnectionError | EOFError | FileNotFoundError):
-        frames = traceback.extract_tb(error.__traceback__)  # of the sockets through which workers send their tensors
-        if any(frame.filename.endswith("torch/multiprocessing/reductions.py") for frame in frames):
-            return "worker-crashed"
+    if isinstance(
+        error, ConnectionError | EOFError | FileNotFoundError
+    ):  # of the sockets by which workers send tensors
+        return "worker-crashed" if _passed(error, "torch/multiprocessing/reductions.py") else None
     return None
+
+
+def _passed(error: BaseException, file: str) -> bool:
+    """Whether an error was raised in this file or folder, or below it."""
+    return any(file in frame.filename for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _short(error: object) -> str:

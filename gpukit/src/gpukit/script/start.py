@@ -64,8 +64,6 @@ def start(settings: LoopSettings, *, scaled: bool = False) -> Start:
             f"--batch-size {size} cannot be shared evenly by {ranks.world} processes: use {least} instead."
         )
     device.use()
-    if ranks.main:
-        print(device.line, flush=True)
     options = {name: getattr(settings, name) for name in OF_RUN}
     return Start(
         device.device,
@@ -75,7 +73,7 @@ def start(settings: LoopSettings, *, scaled: bool = False) -> Start:
         ranks.world,
         size // ranks.world,
         folder,
-        options | {"observers": [Changes(), *observers(profile=settings.profile)], "progress": True},
+        options | {"observers": [Report(device), *observers(profile=settings.profile)], "progress": True},
     )
 
 
@@ -104,8 +102,14 @@ def batch_size(settings: RunSettings, run: Folder, ranks: Ranks) -> int:
     return run.facts["batch_size"]
 
 
-class Changes(Observer):
-    """Reports and records the settings that another start of a run had differently."""
+class Report(Observer):
+    """Reports the device, and the settings that an earlier start of the run had differently, which it records."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def open(self, run: Run) -> None:
+        run.say(self.device.describe())
 
     def begin(self, run: Run) -> None:
         if changed := runs.changed(run.files, run.settings):
