@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
 import os
 import shutil
 from collections.abc import MutableMapping
