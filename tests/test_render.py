@@ -358,7 +358,7 @@ EVERYWHERE = {
     *(".copier-answers.yml", "launch", "stack.json", "pyproject.toml", "README.md", "AGENTS.md", "CLAUDE.md"),
 }
 YOURS = {
-    "minimal": {"__init__.py", "config.py", "data.py", "model.py", "task.py", "train.py"},
+    "minimal": {"__init__.py", "config.py", "data.py", "model.py", "train.py"},
     "llm": {"__init__.py", "config.py", "data.py", "model.py", "train.py"},
 }
 YOURS["vision"] = YOURS["minimal"]

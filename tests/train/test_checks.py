@@ -22,8 +22,6 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from exactrun import checks
 from exactrun.checks import check, sample_repeats
 from gpukit.script.device import choose
-from gpukit.script.step import Step
-from gpukit.script.task import Task
 
 SIZE = 32
 CPU = choose(device="cpu")
@@ -258,119 +256,6 @@ def test_a_check_leaves_a_model_as_it_was():
     before = state(model)
     assert check(entropy, model, images()).id == "ok"
     assert checks.difference(before, state(model)) is None and checks.difference(state(model), before) is None
-
-
-# What Step makes of it.
-
-
-def step_of(loss: Any, model: nn.Module | None = None, **options: Any) -> Step:
-    torch.manual_seed(0)
-    model = model or nn.Linear(6, 4)
-    task = {name: options.pop(name) for name in ("targets", "reduction") if name in options}
-    return Step(Task(model, torch.optim.SGD(model.parameters(), 0.1), None, loss, **task), CPU, **options)
-
-
-def gradient(step: Step) -> Tensor:
-    return torch.cat([each.grad.flatten() for each in step.parameters])
-
-
-def test_a_step_does_not_train_with_a_mean_that_is_declared_as_a_sum():
-    def mean(model: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy(model(batch[0]), batch[1])
-
-    step = step_of(mean)
-    before = copy.deepcopy(step.task.model.state_dict())
-    with pytest.raises(SystemExit, match=r'test_checks\.py:\d+\) returns the mean .* reduction="mean"') as ending:
-        step(images(), seed=0)
-    assert str(ending.value).startswith(line(mean))
-    assert checks.difference(before, step.task.model.state_dict()) is None
-    batch, whole, declared = images(), step_of(entropy), step_of(mean, reduction="mean", microbatch=5)
-    assert torch.allclose(whole(batch, seed=0), declared(batch, seed=0))
-    assert torch.allclose(gradient(whole), gradient(declared), atol=1e-6)
-
-
-class Hungry(nn.Linear):
-    room = 1000
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and len(x) > self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return super().forward(x)
-
-
-@pytest.mark.parametrize("loss", [clip, triplet])
-def test_a_step_does_not_split_a_batch_whose_samples_are_compared(loss: Any):
-    model, batch = Hungry(6, 4), images()
-    step = step_of(loss, model, microbatch=4, accumulate=2)
-    step(batch, seed=0)
-    assert len(step.notes) == 1 and step.notes[0].startswith(f"{line(loss)} compares the samples")
-    wanted = step_of(loss, copy.deepcopy(model), check=False)
-    wanted(batch, seed=0)
-    model.room = 8
-    with pytest.raises(SystemExit, match=r"cannot be split, since `.*use a smaller batch"):
-        step(batch, seed=1)
-    assert len(step.notes) == 1
-
-
-def test_noise_is_mentioned_once():
-    step = step_of(diffusion, nn.Linear(6, 6), microbatch=8)
-    for seed in range(3):
-        step(images(), seed)
-    assert [note.startswith(f"{line(diffusion)} draws random numbers") for note in step.notes] == [True]
-
-
-def test_accumulation_is_the_gradient_of_the_batch():
-    batch = ignoring()
-    plain, parts = (step_of(entropy, targets=counted, clip=0.1, accumulate=number) for number in (1, 5))
-    seen = []
-    parts.task.model.register_forward_pre_hook(lambda model, args: seen.append(len(args[0])))
-    losses = [step(batch, seed=0) for step in (plain, parts)]
-    assert torch.allclose(*losses) and torch.allclose(gradient(plain), gradient(parts), atol=1e-6)
-    assert seen[-4:] == [7, 6, 6, 6]  # and the first of 7 has no targets
-    assert gradient(plain).norm() == pytest.approx(0.1, rel=1e-3)
-
-
-def test_metrics_of_the_parts():
-    step, batch = step_of(with_metrics, microbatch=12), images()
-    loss = step(batch, seed=0)
-    assert loss.ndim == 0 and [each["right"].requires_grad for each in step.metrics] == [False] * 3
-    model = nn.Linear(6, 4)
-    torch.manual_seed(0)
-    model.reset_parameters()
-    right = (step_of(entropy).task.model(batch[0]).argmax(1) == batch[1]).sum()
-    assert sum(each["right"] for each in step.metrics) == right
-
-
-def test_nan_in_the_first_step_names_the_function():
-    def broken(model: nn.Module, batch: Any) -> Tensor:
-        return (model(batch[0]).sum() - 1e9).log()
-
-    step = step_of(broken)
-    with pytest.raises(SystemExit, match="The loss of the first step is nan") as ending:
-        step(images(), seed=0)
-    assert line(broken) in str(ending.value) and all(each.isfinite().all() for each in step.parameters)
-
-
-def test_a_batch_of_graphs_is_a_whole():
-    """As PyTorch Geometric has them: an object, whose tensors have a row for each node."""
-
-    class Graphs:
-        def __init__(self, nodes: Tensor, graph: Tensor) -> None:
-            self.nodes, self.graph = nodes, graph
-
-        def to(self, device: Any) -> Graphs:
-            return self
-
-    def loss(model: nn.Module, batch: Graphs) -> Tensor:
-        return torch.zeros(5, 4).index_add(0, batch.graph, model(batch.nodes)).square().sum()
-
-    batch, model = Graphs(torch.randn(20, 6), torch.arange(20) // 4), Hungry(6, 4)
-    step, wanted = step_of(loss, model, targets=lambda batch: 5), loss(model, batch).item() / 5
-    assert step(batch, seed=0) == pytest.approx(wanted)
-    assert not step.notes
-    model.room = 8
-    with pytest.raises(SystemExit, match="cannot be split"):
-        step(batch, seed=0)
 
 
 # Samples.

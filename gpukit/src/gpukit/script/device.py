@@ -13,33 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from exactrun.vector_math import settle
 from gpukit.host import limits
 from gpukit.host.limits import Budget as Budget
 from gpukit.project.stack import Stack, StackError, load
 
+settle()
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PLAIN = contextlib.nullcontext()
-# What PyTorch computes with MKL's vector functions on x86 (aten/src/ATen/cpu/vml.h, 2.13).
-_VECTOR_MATH = (
-    *("acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp"),
-    *("log", "log10", "log2", "sin", "sqrt", "tan", "tanh"),
-)
-
-
-def _settle_vector_math() -> None:
-    """Call each function of _VECTOR_MATH in one thread, so that MKL chooses its code for it now; about 1 ms.
-
-    It chooses at a function's first call. If that comes from two threads at once, one of them may compute with 12 good
-    bits instead of 24, that once (pytorch/pytorch#188792; oneMKL 2024.2, as in the wheels of 2.13): 2 to 10 % of
-    processes on two cores, and their runs then differ from all others.
-    """
-    for dtype in (torch.float32, torch.float64):
-        one = torch.full((1,), 0.5, dtype=dtype)
-        for name in _VECTOR_MATH:
-            getattr(one, name)()
-
-
-_settle_vector_math()  # with the import: before any data or model is made
 
 
 @dataclass(frozen=True)
@@ -63,6 +44,14 @@ class Device:
     def describe(self) -> str:
         """One line for the user: what was chosen, and why."""
         return self.line
+
+    def use(self) -> None:
+        """Make it PyTorch's current device, and set the options for the whole process."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
+            torch.backends.cudnn.allow_tf32 = self.tf32
+            torch.backends.cudnn.benchmark = self.cudnn_benchmark
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The autocast context for forward and loss; backward needs none."""
@@ -123,18 +112,20 @@ def choose(
     compile: bool = False,
     local_rank: int = 0,
     stack: Stack | None = None,
+    scaled: bool = True,
 ) -> Device:
     """Choose the device and how to use it; "auto" and None are decided from stack.json and the device.
 
     `device`: auto, cpu, cuda, or cuda:N. `dtype`: auto, fp32, bf16, or fp16. `local_rank`: the index of this process's
-    GPU on this machine. Raises SystemExit with one sentence if the device does not support a setting. bfloat16 requires
-    compute capability 8.0: on older cards, torch.cuda.is_bf16_supported() counts emulation. Source of the formats:
+    GPU on this machine. `scaled`: the script scales its loss, without which fp16 loses small gradients. Raises
+    SystemExit with one sentence if the device does not support a setting. bfloat16 requires compute capability 8.0: on
+    older cards, torch.cuda.is_bf16_supported() counts emulation. Source of the formats:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications
     """
     place, why = _place(device, local_rank)
     capability = torch.cuda.get_device_capability(place) if place.type == "cuda" else None
     formats = _formats(capability, stack)
-    number, number_words = _number_format(dtype, capability, formats)
+    number, number_words = _number_format(dtype, capability, formats, scaled)
     if tf32 and "tf32" not in formats:
         raise SystemExit(f"TF32 needs a GPU of compute capability 8.0 or newer, but this is {_called(capability)}.")
     tf32 = "tf32" in formats if tf32 is None else tf32
@@ -163,7 +154,7 @@ def choose(
     )
 
 
-def from_settings(settings: Any, local_rank: int = 0) -> Device:
+def from_settings(settings: Any, local_rank: int = 0, scaled: bool = True) -> Device:
     """The device of a run or a trial with these settings, stack.json, and this hardware; its memory is limited."""
     deterministic, stack = getattr(settings, "deterministic", False), None
     with contextlib.suppress(StackError):
@@ -177,6 +168,7 @@ def from_settings(settings: Any, local_rank: int = 0) -> Device:
         cudnn_benchmark=getattr(settings, "cudnn_benchmark", False) and not deterministic,
         local_rank=local_rank,
         stack=stack,
+        scaled=scaled,
     )
     limit(device, stack)
     return device
@@ -228,11 +220,15 @@ def _formats(capability: tuple[int, int] | None, stack: Stack | None) -> tuple[s
     return ("fp16", "bf16", "tf32") if capability >= (8, 0) else ("fp16",) if capability >= (7, 0) else ()
 
 
-def _number_format(dtype: str, capability: tuple[int, int] | None, formats: tuple[str, ...]) -> tuple[torch.dtype, str]:
+def _number_format(
+    dtype: str, capability: tuple[int, int] | None, formats: tuple[str, ...], scaled: bool
+) -> tuple[torch.dtype, str]:
     """The number format, and why."""
     if dtype not in ("auto", *DTYPES):
         raise SystemExit(f"Unknown number format {dtype!r}: use auto, {', '.join(DTYPES)}.")
-    fastest = next((name for name in ("bf16", "fp16") if name in formats), "fp32")
+    if dtype == "fp16" and not scaled:
+        raise SystemExit("fp16 needs a gradient scaler, which this loop does not have: use bf16 or fp32.")
+    fastest = next((name for name in ("bf16", "fp16")[: 1 + scaled] if name in formats), "fp32")
     number = DTYPES[fastest if dtype == "auto" else dtype]
     if number == torch.bfloat16 and capability is not None and "bf16" not in formats:
         raise SystemExit(f"bfloat16 is not supported by {_called(capability)}, only slowly emulated: use fp16 or auto.")
