@@ -19,8 +19,8 @@ import torch
 from exactrun.errors import TrainingError
 from exactrun.ranks import Ranks
 from gpukit.script import finder
-from gpukit.script.finder import TRIALS, Outcome, Search, find, with_option
-from gpukit.script.probe import Measured, measure
+from gpukit.script.finder import TRIALS, Outcome, Search, find, option_of
+from gpukit.script.probe import Measured, measure, with_option
 from tests.train import memory_kinds
 from tests.train.conftest import ROOT
 from tests.train.probed import MIB
@@ -113,7 +113,7 @@ def test_noise_is_kept_away_from() -> None:
 )
 def test_the_batch_size_replaces_the_one_that_is_given(option: str, wanted: list[str]) -> None:
     given = ["--batch-size", "4", "--batch-size=2"] if option != "bs=" else ["bs=4"]
-    assert with_option(["train.py", *given, "--lr", "3"], option, 8) == wanted
+    assert with_option(["train.py", *given, "--lr", "3"], option_of(option, 8)) == wanted
 
 
 # Scripts: a stand-in for what is measured, small ones without PyTorch, and one that trains
@@ -129,7 +129,7 @@ def on_card(size: int, samples: int = 10_000) -> Measured:
     peak = (10 + 4 * size) * MIB
     if peak > 500 * MIB:
         return Measured(why="out of memory", memory=True)
-    return Measured(6, 0.1, (), samples, "cuda:0", peak, 500 * MIB, "cudaMemGetInfo")
+    return Measured(6, 0.1, (), size, samples, "cuda:0", peak, 500 * MIB, "cudaMemGetInfo")
 
 
 class OneOf(Ranks):
@@ -200,7 +200,7 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def test_a_script_finds_the_largest_batch_for_itself(script: list[str], tmp_path: Path) -> None:
-    """`--batch-size auto`, in the script's own process; each trial leaves its folder alone, and ends after few steps."""
+    """`--batch-size auto`, in the script's own process; trials leave its folder alone, and end after few steps."""
     options = ["--batch-size", "auto", "--samples", "40", "--steps", "1"]
     done = subprocess.run([*script, *options], capture_output=True, text=True)
     *_, last, using = done.stdout.splitlines()

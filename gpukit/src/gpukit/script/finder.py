@@ -21,14 +21,12 @@ from dataclasses import dataclass, field
 from exactrun.errors import TrainingError
 from exactrun.ranks import Ranks
 from gpukit.project.stack import StackError, load
-from gpukit.script.probe import Measured, measure
+from gpukit.script.probe import Measured, measure, with_option
 
 TRIALS, START, LEAP = 9, 32, 16  # sizes; the first; at most this many times larger
-MARGIN, SAME = 0.04, 1.00002  # of the memory, which is left free: covers 2 % of noise; ratio of peaks that are the same
-CLOSE, WORTH = (
-    0.95,
-    0.9,
-)  # of the prediction: close enough; of the size: if the margin costs more, its noise is measured
+MARGIN = 0.04  # of the memory, which is left free: covers 2 % of noise
+CLOSE = 0.95  # of the prediction: close enough
+WORTH, SAME = 0.9, 1.00002  # if the margin costs more of the size, it is tried twice: the same peaks need no margin
 OPTION, GIB = "--batch-size", 2**30
 
 
@@ -150,20 +148,19 @@ def _search(
     say("Finding the largest batch that fits: the script makes its first steps with several sizes.")
     while size := search.next():
         begun = time.monotonic()
-        found = measure(
-            with_option(command, option, size), limit=limit, gpu=ranks.local_rank if ranks.world > 1 else None
-        )
+        whole = with_option(command, option_of(option, size))
+        found = measure(whole, limit=limit, gpu=ranks.local_rank if ranks.world > 1 else None)
         if not found.why and found.peak is None:
             raise TrainingError(
                 f"The script trains on {found.device}: the largest batch can only be found on a GPU; set it to a "
-                f"number, as in `{' '.join(with_option([], option, 64))}`."
+                f"number, as in `{' '.join(option_of(option, 64))}`."
             )
         _learn(search, found, ranks.world, say)
         search.tried.append(Outcome(size, None if found.why else found.peak, found.why))
         what = f"fail: {found.why}" if found.why else f"take {found.peak / GIB:.2f} GiB"
         say(f"{size:>9} samples {what}, {time.monotonic() - begun:.1f} s")
         if found.why and not found.memory and not search.best and (size == 1 or len(search.tried) == 1):
-            given = " ".join(with_option([], option, size))
+            given = " ".join(option_of(option, size))
             raise TrainingError(f"The script fails with `{given}` ({found.why}), and memory is not the cause.")
     if not search.best:
         last = search.tried[-1]
@@ -189,16 +186,9 @@ def own_command() -> list[str]:
     return [sys.executable, *sys.orig_argv[1:]]
 
 
-def with_option(command: list[str], option: str, value: int) -> list[str]:
-    """The command with this value of an option, instead of the one that it has."""
-    joined = option if option.endswith("=") else f"{option}="
-    kept, rest = list[str](), iter(command)
-    for one in rest:
-        if one == option:
-            next(rest, None)
-        elif not one.startswith(joined):
-            kept.append(one)
-    return [*kept, *([f"{option}{value}"] if joined == option else [option, str(value)])]
+def option_of(name: str, value: int) -> list[str]:
+    """An option with its value: `--batch-size 64`, or `bs=64` if the name ends with `=`."""
+    return [f"{name}{value}"] if name.endswith("=") else [name, str(value)]
 
 
 def project_command(arguments: list[str]) -> list[str]:

@@ -39,7 +39,8 @@ OF_RANKS += ("LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 class Measured:
     """The first steps of a script.
 
-    `seconds`: per step, the fastest of ROUNDS rounds; 0: too few steps. `samples`: of its data set; 0: not known.
+    `seconds`: per step, the fastest of ROUNDS rounds; 0: too few steps. `batch`: samples per step. `samples`: of its
+    data set; 0: not known.
     `peak`, `budget`: bytes of GPU memory that it took (None: none) and could take, and `how` the second is known.
     `why`: they failed; `memory`: for lack of it.
     """
@@ -47,6 +48,7 @@ class Measured:
     steps: int = 0
     seconds: float = 0.0
     losses: tuple[float, ...] = ()
+    batch: int = 0
     samples: int = 0
     device: str = ""
     peak: int | None = None
@@ -103,7 +105,8 @@ class Probe(trial.Trial):
         with contextlib.suppress(AttributeError, TypeError):
             samples = len(run.source.dataset)
         losses = tuple(float(one) for one in self.losses if one is not None)
-        found = Measured(self.number, min(self.rounds, default=0.0), losses, samples, str(device))
+        seconds, batch = min(self.rounds, default=0.0), run.progress.samples
+        found = Measured(self.number, seconds, losses, batch, samples, str(device))
         if self.memory:
             found = replace(found, budget=self.memory.budget, how=self.memory.how)
             try:
@@ -160,6 +163,20 @@ def measure(
                 process.wait()
         found = Measured(**json.loads(report.read_text(encoding="utf-8"))) if report.exists() else None
         return _judged(found, code, output.read_text(encoding="utf-8", errors="replace"), command)
+
+
+def with_option(command: list[str], new: list[str]) -> list[str]:
+    """The command with an option and its values, such as `--dtype bf16`, instead of the same with others."""
+    name, kept, left = new[0].partition("=")[0], list[str](), 0
+    for one in command:
+        if one == name:
+            left = len(new) - 1  # values that follow it
+        elif left and not one.startswith("-"):
+            left -= 1
+        elif not one.startswith(f"{name}="):
+            kept.append(one)
+            left = 0
+    return [*kept, *new]
 
 
 def _judged(found: Measured | None, code: int | None, output: str, command: list[str]) -> Measured:
