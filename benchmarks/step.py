@@ -1,7 +1,7 @@
 """CPU time per step of a training loop, compared with a hand-written loop and other engines: python benchmarks/step.py
 
 - --what loops: with the loader. The worst case is first: small images in small batches without workers, cropped and
-  flipped by `random`, with noise from torch, so that gpukit seeds two generators for every sample.
+  flipped by `random`, with noise from torch, so that exactrun seeds two generators.
 - --what alone: the batches come from the same DataLoader for every engine.
 - --what seeding: the cost of seeding a sample that does nothing else, first one that draws from three generators.
 
@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy
@@ -42,11 +43,9 @@ from accelerate import Accelerator
 from lightning.fabric import Fabric
 
 from exactrun.data import Keyed
-from exactrun.seeds import mix, seed_step
-from gpukit.script.device import choose
-from gpukit.script.loader import Loading, Order, loader
-from gpukit.script.step import Step
-from gpukit.script.task import Task
+from exactrun.run import Run
+from exactrun.seeds import mix
+from gpukit.script.batches import Order
 from tests.train.memory_tasks import Basic
 
 CLIP = 1.0  # maximum norm of the gradient
@@ -218,17 +217,18 @@ def by_hand(kind: Kind, workers: int) -> Iterator[None]:
         yield
 
 
-def gpukit(kind: Kind, workers: int) -> Iterator[None]:
+def exactrun(kind: Kind, workers: int) -> Iterator[None]:
     kind.start()
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy(model(batch[0]), batch[1], reduction="sum")
-
-    step = Step(Task(kind.model, kind.optimizer, kind.dataset, loss), choose(device="cpu"), clip=CLIP)
-    batches = kind.loader() if kind.alone else loader(kind.dataset, kind.batch, 0, loading=Loading(workers))
-    for number, batch in enumerate(batches):
-        step(batch, seed_step(0, number, 0))
-        yield
+    with TemporaryDirectory() as folder, Run(folder) as run:
+        run.keep(model=kind.model, optimizer=kind.optimizer)
+        for _, (inputs, labels) in run.enumerate(kind.loader(workers)):
+            kind.optimizer.zero_grad()
+            loss = functional.cross_entropy(kind.model(inputs), labels)
+            loss.backward()
+            nn.utils.clip_grad_norm_(kind.model.parameters(), CLIP)
+            kind.optimizer.step()
+            run.step(loss=loss)
+            yield
 
 
 def accelerate(kind: Kind, workers: int) -> Iterator[None]:
@@ -367,7 +367,7 @@ def lightning_trainer(kind: Kind, spare: Path) -> Iterator[float]:
 
 TITLES = {"loops": "A loop with its loader", "alone": "Time per step", "seeding": "Seeding samples"}
 HAND = "hand-written loop"
-LOOPS = {HAND: by_hand, "gpukit": gpukit, "accelerate": accelerate, "Fabric": fabric}
+LOOPS = {HAND: by_hand, "exactrun": exactrun, "accelerate": accelerate, "Fabric": fabric}
 TRAINERS = {"HF Trainer": hf_trainer, "Lightning": lightning_trainer}
 
 
@@ -434,10 +434,10 @@ def compare(bench: Benchmark, name: str, kind: Kind, workers: int) -> None:
     bench.row(name, workers, f"{1e3 * statistics.median(hand):.2f}", *cells)
     what = name if kind.alone else f"{name}, {workers} workers"
     if kind.microseconds:
-        more = statistics.median(one - other for one, other in zip(found["gpukit"], hand, strict=True))
+        more = statistics.median(one - other for one, other in zip(found["exactrun"], hand, strict=True))
         bench.result(f"{what}: added to a step", 1e6 * more, "µs", at_most=kind.microseconds)
     else:
-        bench.result(what, ratio(found["gpukit"], hand), "times", at_most=kind.goal, digits=3)
+        bench.result(what, ratio(found["exactrun"], hand), "times", at_most=kind.goal, digits=3)
 
 
 # Seeding
@@ -528,8 +528,8 @@ def main() -> None:
         ]
         if what == "loops":
             bench.notes += [
-                "gpukit: `loader` and `Step`. Images have 32 x 32 pixels, and the model three convolutions; plain "
-                "samples have 64 numbers, and the model three layers of 256.",
+                "exactrun: `Run` around the hand-written loop. Images have 32 x 32 pixels, and the model three "
+                "convolutions; plain samples have 64 numbers, and the model three layers of 256.",
             ]
         else:
             bench.notes += [

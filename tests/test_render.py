@@ -364,6 +364,13 @@ YOURS = {
 YOURS["vision"] = YOURS["minimal"]
 
 
+@pytest.mark.parametrize("use_case", ["minimal", "vision"])
+def test_the_training_loop_is_one_of_pytorch(generate: Callable[..., Path], use_case: str) -> None:
+    text = (generate(**{**SCRIPTS, "use_case": use_case}) / "src/my_gpu_project/train.py").read_text(encoding="utf-8")
+    assert all(text.count(call) for call in ("DataLoader(", ".backward()", "optimizer.step()", "DistributedSampler("))
+    assert len([line for line in text.splitlines() if re.search(r"\brun\b", line)]) <= 10
+
+
 @pytest.mark.parametrize(
     ("answers", "lines"),
     [(NOTEBOOK, 1150), (SCRIPTS, 1500), ({**NOTEBOOK, "use_case": "vision"}, 1200)],

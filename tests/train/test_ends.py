@@ -19,12 +19,12 @@ from exactrun.run import Run
 DATA = torch.randn(20, 3, generator=torch.Generator().manual_seed(1))
 
 
-def train(folder: Path, scores: Iterator[float] = count(), accumulate: int = 1, **options: Any) -> list[int]:
+def train(folder: Path, scores: Iterator[float] | None = None, accumulate: int = 1, **options: Any) -> list[int]:
     """The steps that it makes: 5 are an epoch."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))
     optimizer = torch.optim.AdamW(model.parameters())
-    made = []
+    made, scores = [], scores or count()
     with Run(folder, log_steps=1, **{"save_steps": 100, **options}) as run:
         run.keep(model=model, optimizer=optimizer)
         for _ in run.epochs(count()):

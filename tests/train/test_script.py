@@ -444,11 +444,23 @@ def test_ctrl_c_gives_up_a_tracker_that_hangs(trainee) -> None:
     assert project.steps("run") == [5] and "Done: step 5" in ended.out
 
 
+def test_fp16_is_scaled_where_a_card_has_no_bf16(trainee) -> None:
+    project = trainee(hardware="t4-rtx-20")
+    steps = (*EVERY_STEP, "--device", "cpu", "--dtype", "fp16")
+    project.train(*steps, "--name", "unbroken", "--max-steps", "5")
+    project.train(*steps, "--name", "parts", "--max-steps", "3")
+    project.train(*steps, "--name", "parts", "--max-steps", "5")
+    assert project.losses("parts") == project.losses("unbroken")
+    assert same(weights(project, "parts"), weights(project, "unbroken"))
+    scaler = checkpoint.newest(project.run_folder("parts")).state["kept"]["scaler"]
+    assert scaler["scale"] > 1 and scaler["_growth_tracker"] > 0
+
+
 def test_the_batch_size_is_found_once(trainee, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And kept for the run: what fits may be another number next time. Without a GPU, it is a number."""
     project = trainee()
     ended = project.run("--batch-size", "auto")
-    assert ended.code == 1 and ended.err.count("\n") == 1 and "can only be found on a GPU" in ended.err
+    assert ended.code == 1 and ended.err.count("\n") == 1 and "can only be found" in ended.err
     found = iter([48, 50])
     monkeypatch.setattr(finder, "find", lambda *_, **__: next(found))
     settings = RunSettings(batch_size="auto", output_dir=tmp_path, name="run")
