@@ -151,7 +151,7 @@ def report(rows: list[Row], best: Row, ended: str) -> str:
 
 
 def main(command: list[str], tried: list[str], option: str, minutes: float, as_json: bool) -> int:
-    """Run the command; return its exit status. `command`: after `--`, what starts the script; or options of train.py."""
+    """Run the command; return its exit status. `command`: `--` and what starts the script; or options of train.py."""
     begin, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
 
     def say(text: str) -> None:

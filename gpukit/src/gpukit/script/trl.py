@@ -57,6 +57,7 @@ from gpukit.script import runs
 from gpukit.script.batches import loader
 from gpukit.script.device import Device
 from gpukit.script.errors import followed
+from gpukit.script.memory import Traced
 from gpukit.script.settings import RunSettings
 from gpukit.script.start import batch_size, choose_folder, join
 from gpukit.script.text import is_chat
@@ -317,17 +318,6 @@ class Trainer(SFTTrainer):
             return self.compute_loss(model, dict(batch), num_items_in_batch=one)
 
         return Traced(self.model, self.create_optimizer(), data.select(longest), loss, self.data_collator)
-
-
-class Traced(NamedTuple):
-    """The parts of a training step: the model, its optimizer, its data, `loss(model, batch)`, and how samples make a
-    batch."""
-
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    dataset: datasets.Dataset
-    loss: Callable[[nn.Module, dict[str, Tensor]], Tensor]
-    collate: Callable[[list[Any]], dict[str, Tensor]]
 
 
 def samples(inputs: dict[str, Any]) -> int:
