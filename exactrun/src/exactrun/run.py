@@ -362,7 +362,7 @@ class Run:
                     )
                 del self._loops[place:]
                 if self._is_over():
-                    loop.steps = 0
+                    loop.steps, ended_early = 0, False
                     break
                 try:
                     batch = self._next(loop.batches)
