@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import shutil
-from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from exactrun.vector_math import settle
 from gpukit.host import limits
@@ -20,7 +17,6 @@ from gpukit.project.stack import Stack, StackError, load
 
 settle()
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-PLAIN = contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -52,54 +48,6 @@ class Device:
             torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
             torch.backends.cudnn.allow_tf32 = self.tf32
             torch.backends.cudnn.benchmark = self.cudnn_benchmark
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """The autocast context for forward and loss; backward needs none."""
-        if self.dtype == torch.float32:
-            return PLAIN
-        return torch.autocast(self.device.type, dtype=self.dtype)
-
-    def prepare(self, model: nn.Module) -> nn.Module:
-        """Set PyTorch's process-wide options, and move the model to the device, with its memory layout and compilation.
-
-        Returns the same model with the same state_dict keys: it is compiled in place, at its first call. If sizes
-        change, it is recompiled once with dynamic sizes (torch.compile's default).
-        """
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
-            torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
-            torch.backends.cudnn.allow_tf32 = self.tf32
-            torch.backends.cudnn.benchmark = self.cudnn_benchmark
-        model = model.to(self.device)
-        if self.channels_last:
-            model = model.to(memory_format=torch.channels_last)
-        if self.compile:
-            _compile(model)
-        return model
-
-    def move(self, batch: Any) -> Any:
-        """Move the tensors of a batch to the device, without waiting for pinned ones; images may become channels-last.
-
-        Handles tensors in tuples, lists, and dicts, and objects with a `to` method; anything else is returned as is.
-        """
-        if self.device.type == "cpu" and not self.channels_last:
-            return batch
-        return self._moved(batch)
-
-    def _moved(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            if self.channels_last and value.ndim == 4 and value.is_floating_point():
-                return value.to(self.device, non_blocking=True, memory_format=torch.channels_last)
-            return value.to(self.device, non_blocking=True)
-        if isinstance(value, MutableMapping):
-            clone = copy.copy(value)
-            clone.update({name: self._moved(one) for name, one in value.items()})
-            return clone
-        if hasattr(value, "to"):
-            return value.to(self.device)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*map(self._moved, value))
-        return type(value)(map(self._moved, value)) if isinstance(value, (list, tuple)) else value
 
 
 def choose(
@@ -172,15 +120,6 @@ def from_settings(settings: Any, local_rank: int = 0, scaled: bool = True) -> De
     )
     limit(device, stack)
     return device
-
-
-def _compile(model: nn.Module) -> None:
-    """Like Module.compile(), which silently skips a model whose forward is PyTorch's own, such as Sequential."""
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        return model._call_impl(*arguments, **named)
-
-    model._compiled_call_impl = torch.compile(call)
 
 
 def _place(device: str, local_rank: int) -> tuple[torch.device, str]:
