@@ -75,15 +75,14 @@ def classify(folder: Path, report: Report, workers: int = 0, **how: Any) -> None
     run.variables(state, "best")
     for epoch in run.epochs(range(3)):
         model.train()
-        total = 0.0
-        total = run.values(total=total)
+        sums = run.state(total=0.0)
         for i, (inputs, labels) in run.enumerate(loader):
             loss = cross_entropy(model(inputs), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            total += loss.item()
-            report(epoch, i, loss.item(), total, random.random(), numpy.random.rand())
+            sums.total += loss.item()
+            report(epoch, i, loss.item(), sums.total, random.random(), numpy.random.rand())
             run.step(loss=loss)
         model.eval()
         with torch.no_grad():
@@ -162,21 +161,20 @@ def truncated_backpropagation(folder: Path, report: Report) -> None:
     run.variables(state, "lr", "best")
 
     def train(epoch: int) -> float:
-        total, hidden = 0.0, (torch.zeros(2, 4, 8), torch.zeros(2, 4, 8))
-        total, hidden = run.values(total=total, hidden=hidden)
+        now = run.state(total=0.0, hidden=(torch.zeros(2, 4, 8), torch.zeros(2, 4, 8)))
         for number, start in run.enumerate(range(0, 60, 5)):
-            hidden = tuple(one.detach() for one in hidden)
+            hidden = tuple(one.detach() for one in now.hidden)
             model.zero_grad()
             inputs, targets = text[:, start : start + 5].t(), text[:, start + 1 : start + 6].t()
-            output, hidden = model["lstm"](model["embed"](inputs), hidden)
+            output, now.hidden = model["lstm"](model["embed"](inputs), hidden)
             loss = cross_entropy(model["out"](output).flatten(0, 1), targets.flatten())
             loss.backward()
             for one in model.parameters():
                 one.data.add_(one.grad, alpha=-state["lr"])
-            total += loss.item()
-            report(epoch, number, total)
+            now.total += loss.item()
+            report(epoch, number, now.total)
             run.step(loss=loss)
-        return total
+        return now.total
 
     for epoch in run.epochs(range(1, 4)):
         total = train(epoch)
@@ -542,33 +540,31 @@ def fine_tuning(folder: Path, report: Report) -> None:
     run.variables(state, "best")
 
     def train(name: Any, loader: DataLoader) -> float:
-        total = 0.0
-        total = run.values(total=total)
+        now = run.state(total=0.0)
         for i, (inputs, labels) in run.enumerate(loader):
             loss = cross_entropy(model(inputs), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            total += loss.item()
-            report(name, i, loss.item(), total)
+            now.total += loss.item()
+            report(name, i, loss.item(), now.total)
             run.step(loss=loss)
-        return total
+        return now.total
 
     def phase(number: int) -> float:
-        total = 0.0
-        total = run.values(total=total)
+        now = run.state(total=0.0)
         for epoch in run.epochs(itertools.count()):
             if epoch == 1 and number:
                 model[2].eval()
                 optimizer.add_param_group({"params": model[4].parameters()})
             losses = [train([number, epoch, part], loader) for part, loader in enumerate(loaders)]
-            total += sum(losses)
+            now.total += sum(losses)
             state["best"] = min(state["best"], *losses)
             with torch.no_grad():
                 report(number, epoch, losses, state["best"], sum(model(each).sum().item() for each in test))
             if epoch == 1:
                 break
-        return total
+        return now.total
 
     model[0].requires_grad_(False)
     model[0].bias.requires_grad_()

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from exactrun import progress as module
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
 from exactrun.progress import Progress
 from gpukit.script.errors import error_message, report_errors
-from gpukit.track import progress as module
 from gpukit.track.curve import curve
 
 CPU = torch.device("cpu")

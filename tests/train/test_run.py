@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -24,7 +25,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from exactrun.checkpoint import CheckpointError
+from exactrun.checkpoint import CheckpointError, load_weights
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
 from exactrun.metrics import Lines
@@ -294,15 +295,24 @@ def test_the_best_checkpoint_is_kept_too(tmp_path: Path) -> None:
     ]
 
 
-def test_variables_of_another_object_in_each_round_of_a_plain_loop_are_refused(tmp_path: Path) -> None:
-    """Which round they belong to could not be known when the run is resumed."""
-    with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match=r"run\.epochs"):
-        for _ in range(2):
-            meter = {"sum": 0.0}
-            run.variables(meter, "sum")
-            for _, value in run.enumerate([1.0, 2.0]):
-                meter["sum"] += value
-                run.step()
+def test_variables_of_another_object_in_each_round_of_a_plain_loop(tmp_path: Path) -> None:
+    def train(fails_at: int) -> list[float]:
+        sums = []
+        with Run(tmp_path / "x", save_steps=1) as run:
+            for _ in range(3):
+                meter = {"sum": 0.0}
+                run.variables(meter, "sum")
+                for _, value in run.enumerate([1.0, 2.0]):
+                    meter["sum"] += value
+                    run.step()
+                    if run.completed == fails_at:
+                        raise ValueError
+                sums.append(meter["sum"])
+        return sums
+
+    with pytest.raises(ValueError):
+        train(3)
+    assert train(0) == [3.0] * 3
 
 
 def test_a_kept_dict_has_its_order_again(tmp_path: Path) -> None:
@@ -439,28 +449,6 @@ def one_while(run: Run) -> None:
         run.step()
 
 
-def two_whiles(run: Run) -> None:
-    while run.completed < 3:
-        step = 0
-        while step < 2:
-            run.step()
-            step += 1
-
-
-def for_with_next(run: Run) -> None:
-    batches = iter(run.enumerate(range(9)))
-    for _ in range(3):
-        next(batches)
-        run.step()
-
-
-def while_with_next(run: Run) -> None:
-    for _ in range(2):
-        batches = run.enumerate(range(3))
-        while next(batches)[0] < 2:
-            run.step()
-
-
 def for_over_a_generator(run: Run) -> None:
     def batches() -> Iterator[tuple[int, int]]:
         yield from run.enumerate(range(3))
@@ -469,8 +457,7 @@ def for_over_a_generator(run: Run) -> None:
         run.step()
 
 
-PLAIN = {for_range: 1, for_the_rest: 0, one_while: 0, two_whiles: 1, for_with_next: 1}
-PLAIN |= {while_with_next: 0, for_over_a_generator: 0}
+PLAIN = {for_range: 1, for_the_rest: 0, one_while: 0, for_over_a_generator: 0}
 
 
 @pytest.mark.parametrize("loop", PLAIN)
@@ -588,8 +575,8 @@ def test_an_iterator_at_its_end_is_not_saved(tmp_path: Path) -> None:
                 run.step()
 
 
-def test_values_restore_the_generators(tmp_path: Path) -> None:
-    """Also if the script draws between `keep` and `values`, and calls `values` again after the first step."""
+def test_state_restores_the_generators(tmp_path: Path) -> None:
+    """Also if the script draws between `keep` and `state`, and calls `state` again after the first step."""
 
     def drawn(folder: str, last: int = 6) -> list[float]:
         torch.manual_seed(0)
@@ -597,12 +584,12 @@ def test_values_restore_the_generators(tmp_path: Path) -> None:
         with Run(tmp_path / folder, save_steps=2) as run:
             run.keep(model=model)
             torch.rand(1)
-            step = run.values(step=0)
-            while step < last:
-                step += 1
+            state = run.state(step=0)
+            while state.step < last:
+                state.step += 1
                 found.append(torch.rand(1).item())
                 run.step()
-                step = run.values(step=step)
+                state = run.state(step=state.step)
         return found
 
     assert drawn("killed", 4) + drawn("killed") == drawn("whole")
@@ -623,38 +610,6 @@ def test_a_script_without_steps_is_reported(tmp_path: Path, capsys: Any) -> None
     with Run(tmp_path / "x") as run:
         run.keep(model=nn.Linear(2, 1))
     assert "run.step" in capsys.readouterr().err
-
-
-def test_what_only_a_loop_sets_and_is_read_after_it_is_reported(tmp_path: Path, capsys: Any) -> None:
-    def only_in_the_loop(run: Run) -> None:
-        best = None
-        total = 0.0
-        for _ in run.epochs(range(2)):
-            for i, x in run.enumerate(range(3)):
-                try:
-                    loss, best, unused = float(x), max(best or 0, x), i
-                    total += loss
-                except ValueError:
-                    print(unused)
-                run.step(loss=loss)
-            for i in range(2):
-                total += i
-            print(f"{total} {loss}")
-        print([best for _ in range(2)])
-
-    def kept(run: Run) -> None:
-        loss = run.values(loss=None)
-        for _ in run.epochs(range(2)):
-            for _, x in run.enumerate(range(3)):
-                loss = float(x)
-                run.step(loss=loss)
-            print(loss)
-
-    for loop, expected in ((only_in_the_loop, ["`loss`, `best`", "`best`"]), (kept, [])):
-        with Run(tmp_path / loop.__name__, save_steps=1) as run:
-            loop(run)
-        said = [line for line in capsys.readouterr().err.splitlines() if "would not have" in line]
-        assert [line.partition(" reads ")[2].partition(", which")[0] for line in said] == expected
 
 
 def test_an_optimizer_that_a_resumed_run_does_not_make_again_is_refused(tmp_path: Path) -> None:
@@ -778,3 +733,107 @@ def test_a_learning_rate_that_the_loop_changes_is_set_only_once(tmp_path: Path) 
     assert begin(1.0, 2) == 0.25
     assert begin(8.0, 3) == 4.0
     assert begin(8.0, 4) == 2.0
+
+
+def test_next_after_the_last_step_draws_the_same_numbers(tmp_path: Path) -> None:
+    """A script whose counter says that it is done, and that asks for no batch any more."""
+
+    def drawn(folder: str, fails: bool = False) -> float:
+        torch.manual_seed(0)
+        with Run(tmp_path / folder, save_steps=1) as run:
+            state = run.state(step=0)
+            batches = run.enumerate(itertools.count())
+            while state.step < 3:
+                next(batches)
+                torch.rand(1)
+                state.step += 1
+                run.step()
+            if fails:
+                raise ValueError
+            return torch.rand(1).item()
+
+    with pytest.raises(ValueError):
+        drawn("killed", fails=True)
+    assert drawn("killed") == drawn("whole")
+
+
+def test_a_metric_of_torchmetrics_keeps_its_sums(tmp_path: Path) -> None:
+    class Mean(nn.Module):
+        """Its interface, as of torchmetrics 1.8: states are attributes, and in no state_dict."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.total, self.seen, self._update_count, self._computed = torch.tensor(0.0), [], 0, None
+
+        @property
+        def metric_state(self) -> dict[str, Any]:
+            return {"total": self.total, "seen": self.seen}
+
+        def update(self, value: float) -> None:
+            self.total = self.total + value
+            self.seen.append(torch.tensor(value))
+            self._update_count += 1
+
+    def train(fails_at: int) -> Mean:
+        mean = Mean()
+        with Run(tmp_path / "x", save_steps=1) as run:
+            run.keep(metrics=nn.ModuleDict({"mean": mean}))
+            for i, _ in run.enumerate(range(4)):
+                mean.update(i)
+                run.step()
+                if run.completed == fails_at:
+                    raise ValueError
+        return mean
+
+    with pytest.raises(ValueError):
+        train(2)
+    mean = train(0)
+    assert (mean.total.item(), [each.item() for each in mean.seen], mean._update_count) == (6.0, [0, 1, 2, 3], 4)
+
+
+def test_an_error_in_a_notebooks_cell_repeats_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exactrun.run.INTERACTIVE", True)
+    steps: list[int] = []
+
+    def cell(run: Run, fails_at: int = 0) -> None:
+        for epoch in run.epochs(range(3)):
+            for i, _ in run.enumerate(range(4)):
+                if len(steps) + 1 == fails_at:
+                    raise ValueError
+                steps.append(4 * epoch + i)
+                run.step()
+
+    run = Run(tmp_path / "x", save_steps=1)
+    with pytest.raises(ValueError) as error:
+        cell(run, 6)
+    monkeypatch.setattr(sys, "last_value", error.value, raising=False)  # as IPython does
+    with pytest.raises(TrainingError, match=r"Run\(\.\.\.\)"):
+        cell(run)
+    with Run(tmp_path / "x", save_steps=1) as again:
+        cell(again)
+    assert steps == list(range(12))
+
+
+def test_errors_for_the_user_are_one_sentence(tmp_path: Path) -> None:
+    script = (
+        "import sys; from exactrun.run import Run; run = Run(sys.argv[1]); run.keep(a=[1]); run.keep(a=[1])\n"
+        "for _ in run.enumerate(range(3)): run.step(); run.step()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "x"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "already has an object" in done.stderr
+
+
+def test_weights_alone_are_loaded_from_the_newest_or_the_best(tmp_path: Path) -> None:
+    with Run(tmp_path / "x", best="score") as run:
+        model = nn.Linear(1, 1)
+        run.keep(model=model)
+        for number, score in run.enumerate([3.0, 1.0, 2.0]):
+            with torch.no_grad():
+                model.weight.fill_(number)
+            run.save()
+            run.step(score=score)
+    other = nn.Linear(1, 1)
+    assert load_weights(tmp_path / "x", model=other) == 3 and other.weight.item() == 2
+    assert load_weights(tmp_path / "x", best=True, model=other) == 2 and other.weight.item() == 1
+    with pytest.raises(CheckpointError, match="another model"):
+        load_weights(tmp_path / "x", model=nn.Linear(2, 1))

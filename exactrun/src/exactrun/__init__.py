@@ -17,3 +17,22 @@
 The package adapters has the same for the training loops of Hugging Face, TRL, and Lightning. In parentheses: modules
 that the module uses internally.
 """
+
+from exactrun.checkpoint import CheckpointError, load_weights
+from exactrun.data import DataError, numpy_generator, seed_all
+from exactrun.errors import TrainingError
+from exactrun.metrics import read as read_metrics
+from exactrun.observer import Observer
+from exactrun.run import Run
+
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "Observer",
+    "Run",
+    "TrainingError",
+    "load_weights",
+    "numpy_generator",
+    "read_metrics",
+    "seed_all",
+]

@@ -172,6 +172,32 @@ def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
     return first_intact(run, saved(run / FOLDER), found)
 
 
+def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -> int:
+    """Load only weights, of modules by the names with which they were kept: `load_weights("outputs/x", model=model)`.
+
+    From the newest intact checkpoint, or the one with the `best` metric; returns its step.
+
+    Raises:
+        CheckpointError: there is none, or a module has other parameters.
+    """
+    found = newest(Path(run))
+    if found is None:
+        raise CheckpointError(f"{run} has no checkpoint.")
+    if best:
+        metrics = dict[Path, float]()
+        for path in saved(Path(run) / FOLDER):
+            with contextlib.suppress(DamageError):
+                metrics[path] = read_manifest(path)["metric"]
+        measured = [path for path, metric in metrics.items() if metric is not None]
+        found = load(min(measured, key=metrics.__getitem__)) if measured else found
+    for name, module in modules.items():
+        prefix = "" if name == "model" else f"{name}."
+        weights = {key.removeprefix(prefix): one for key, one in found.weights.items() if key.startswith(prefix)}
+        compare(found.path, found.about, {name: fingerprint(module)})
+        module.load_state_dict({key: weights[key.replace("_orig_mod.", "")] for key in module.state_dict()})
+    return found.step
+
+
 def first_intact(run: Path, paths: list[Path], load: Callable[[Path], Result]) -> Result | None:
     """The first of these checkpoints of a run that is not damaged; CheckpointError if there are only damaged ones."""
     passed_over = []

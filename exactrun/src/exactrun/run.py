@@ -2,7 +2,7 @@
 
     run = Run("outputs/x")
     run.keep(model=model, optimizer=optimizer, scheduler=scheduler)      # restores at once
-    run.variables(globals(), "lr", "best_loss")
+    state = run.state(best_loss=inf)
     for epoch in run.epochs(range(10)):
         for i, batch in run.enumerate(loader):                           # continues with the batch that comes next
             ...
@@ -16,9 +16,9 @@ start; `epochs` and `enumerate` pass over what was done, and restore the state w
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import copy
-import dis
 import io
 import os
 import signal
@@ -28,10 +28,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from traceback import walk_stack
-from types import CodeType, FrameType
+from types import SimpleNamespace
 from typing import IO, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +39,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from exactrun import checkpoint, checks, streams, trial
 from exactrun.checkpoint import CheckpointError
-from exactrun.data import Keyed
+from exactrun.data import DataError, Keyed
 from exactrun.errors import TrainingError, check_finite
 from exactrun.folder import Folder, as_json
 from exactrun.hashed import sync
@@ -77,7 +76,6 @@ class Loop:
     """A loop that is running. `inner`: for each loop that began in its present body, whether it contained steps, and
     if so, how it ended."""
 
-    site: tuple[CodeType, int] | None
     before: list[Any] = field(default_factory=list)  # `inner` of the loop around it, when this one began
     inner: list[Any] = field(default_factory=list)
     key: int = 0
@@ -85,17 +83,21 @@ class Loop:
     entered: dict[str, Any] | None = None  # the generators when the present body began
     owned: dict[str, Any] = field(default_factory=dict)  # kept generators when the loop began, which a stream may use
     steps: int = 0  # in the present body
-    asked: tuple[CodeType, int] | None = None  # if the script calls `next`: where it called `run.enumerate`
 
 
-class _Names(NamedTuple):
-    """Variables of a namespace: where they were kept, inside of how many loops, and after how many steps."""
+class _Values(NamedTuple):
+    """Values of a namespace, which were kept inside of so many loops."""
 
     space: dict[str, Any]
     names: tuple[str, ...]
     loops: int
-    site: tuple[CodeType, int]
-    step: int
+
+    def now(self) -> dict[str, Any]:
+        return {name: self.space[name] for name in self.names}
+
+    def put(self, saved: dict[str, Any]) -> None:
+        for name, value in saved.items():
+            self.space[name] = like(copy.deepcopy(value), self.space[name])
 
 
 class Run:
@@ -118,7 +120,6 @@ class Run:
 
     source: Any = None  # the DataLoader, or other source, of the batches of the innermost loop
     _trial: trial.Trial | None = None
-    _made: set[tuple[CodeType, int]]  # the functions that were running when it was created, each with its line
 
     def __init__(
         self,
@@ -138,30 +139,32 @@ class Run:
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
         self.last, self._minutes, self.other_processes = max_steps, max_minutes, other_processes
         self.ranks, self.settings = Ranks.joined(), settings or {}
+        folder = Path(folder)
+        if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
+            earlier.abandon()
         seed_workers_apart()
         self._trial = trial.current()
         if self._trial is not None:
-            folder, observers, progress = self._trial.folder(Path(folder)), (), False
-        self._open(Folder.open(Path(folder), self.settings, self.ranks), observers, progress)
+            folder, observers, progress = self._trial.folder(folder), (), False
+        self._open(Folder.open(folder, self.settings, self.ranks), observers, progress)
         if self._trial is not None:
             self._trial.begin(self)
 
     def _open(self, files: Folder, observers: Iterable[Observer], progress: bool | None) -> None:
         self.files, self.folder = files, files.path
-        self._made = {(frame.f_code, line) for frame, line in walk_stack(sys._getframe(1))}
+        _runs[self.folder.resolve()] = self
+        _report_in_a_sentence()
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
         self._objects: dict[str, Any] = {}
-        self._namespaces: list[_Names] = []
-        self._locals: dict[str, tuple[CodeType, tuple[str, ...]]] = {}
+        self._values: dict[str, _Values] = {}
         self._loops, self._inner = list[Loop](), list[Any]()
-        self._sites: list[tuple[CodeType, int]] = []
-        self._left: tuple[CodeType, int] | None = None  # the loop that was left after a step in it
+        self._left = False  # a loop was left after a step in it
         self._mine = restored(self._of_this_rank(self.saved)) if self.saved else {}
         self._sources = Sources(self._mine.get("loaders", {}))
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
-        self._values: dict[str, Any] = dict(self._mine.get("values", {}))
-        self.completed = self.saved.step if self.saved else 0
+        self._completed = self.saved.step if self.saved else 0
+        self._asked = False  # the script asked for the number of steps
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._lowest: float | None = self.saved.state.get("best") if self.saved else None  # of the metric `best`
         self._score: float | None = None  # its value in the present step
@@ -179,10 +182,10 @@ class Run:
         self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
-        self.progress = Progress(self.last, self.completed, samples=1, device=torch.device("cpu"), shown=shown)
+        self.progress = Progress(self.last, self._completed, samples=1, device=torch.device("cpu"), shown=shown)
         for message in self.saved.passed_over if self.saved else ():
             self.say(message)
-        self.say(f"Resuming {self.folder} at step {self.completed}." if self.saved else f"Starting {self.folder}.")
+        self.say(f"Resuming {self.folder} at step {self._completed}." if self.saved else f"Starting {self.folder}.")
         if self.saved and len(self.saved.state["ranks"]) != self.ranks.world:
             self.say("It was saved by another number of processes, so an uninterrupted run would have other numbers.")
         self.waited = 0.0  # seconds in which the loop waited for a batch
@@ -191,8 +194,16 @@ class Run:
         self._signals = contextlib.ExitStack()
         self._stop: StopSignals | None = None
         self._status = "finished"
+        self._error = getattr(sys, "last_value", None)  # of a notebook's cell
+        self._cut = False  # a loop ended before its last batch
         self._ended, self._reported, self._outside = False, set[str](), dict[str, tuple[Any, ...]]()
         atexit.register(self._at_exit)
+
+    @property
+    def completed(self) -> int:
+        """The number of steps, also of those before the run was resumed."""
+        self._asked = True
+        return self._completed
 
     # What is kept
 
@@ -227,46 +238,40 @@ class Run:
         self._optimizers = {name: getattr(one, "optimizer", one) for name, one in kept.items()}  # accelerate wraps them
         self._restore_generators()
 
+    def state(self, **values: Any) -> SimpleNamespace:
+        """Keep values that the script changes: `state = run.state(best=inf, step=0)`, and later `state.step += 1`.
+
+        Call it directly before the loop that changes them, in a module, a function, or the body of another loop, where
+        the call runs again each time. Returns the values given here, or those restored if the run is resumed.
+        """
+        state = SimpleNamespace(**values)
+        self._keep_values(vars(state), tuple(values))
+        return state
+
     def variables(self, namespace: dict[str, Any], *names: str) -> None:
         """Keep variables of a namespace, such as `globals()` or `vars(object)`, and restore them now.
 
-        Local variables of a function cannot be set from outside: use `values`.
+        For scripts that are not to be changed much; others use `state`. Local variables of a function cannot be set
+        from outside.
         """
         for name in names:
             if name not in namespace:
                 raise TrainingError(f"run.variables: there is no variable {name}; call it after {name} is set.")
-            checkpoint.storages(plain(namespace[name], name), name)
-        caller = sys._getframe(1)
-        new = _Names(namespace, names, len(self._loops), (caller.f_code, caller.f_lineno), self.completed)
-        if any(one.space is namespace and one.names == names for one in self._namespaces):
+        self._keep_values(namespace, names)
+
+    def _keep_values(self, space: dict[str, Any], names: tuple[str, ...]) -> None:
+        for name in names:
+            checkpoint.storages(plain(space[name], name), name)
+        place = f"{len(self._loops)}: {', '.join(names)}"
+        kept = self._values.get(place)
+        if kept is not None and kept.space is space:
             return
-        if not self._loops and any(one.site == new.site and one.step < new.step for one in self._namespaces):
-            raise TrainingError(
-                f"run.variables was called for {', '.join(names)} again, of another object, after a step: use "
-                "run.epochs for the loop around it, or run.values."
-            )
-        self._namespaces.append(new)
-        self._restore_variables(len(self._namespaces) - 1)
+        self._values[place] = kept = _Values(space, names, len(self._loops))
+        if self.saved:
+            ended = self._passed()  # the loop that follows will not run again
+            known = ended["values"] if isinstance(ended, dict) else {} if ended else self._mine["values"]
+            kept.put(known.get(place, {}))
         self._restore_generators()
-
-    def values(self, **variables: Any) -> Any:
-        """Keep local variables of the function that calls this, by name; return their values, restored if the run is
-        resumed there, and otherwise those given: `hidden, total = run.values(hidden=hidden, total=total)`.
-
-        Call it directly before the loop. When a checkpoint is saved, the variables are read from the running function.
-        """
-        caller = sys._getframe(1)
-        code = caller.f_code
-        for name, value in variables.items():
-            checkpoint.storages(plain(value, name), name)
-        place = f"{code.co_name}: {', '.join(variables)}"
-        self._locals[place] = (code, tuple(variables))
-        ended = self._passed(None, caller)  # the loop that follows will not run again
-        at = ended["values"] if isinstance(ended, dict) else {} if ended else self._values
-        found = copy.deepcopy(at.get(place)) if self._pending else self._values.pop(place, None)
-        result = [like(found[name], now) if found else now for name, now in variables.items()]
-        self._restore_generators()
-        return result[0] if len(result) == 1 else tuple(result)
 
     def check(self, loss: Callable[[nn.Module, Any], Any], batch: Any, *, declared: str = "mean") -> checks.Checked:
         """Whether `loss(model, batch)` is the "sum" or "mean" over a batch, so that its parts can be computed one by
@@ -293,7 +298,7 @@ class Run:
 
         After the last one, the state is saved once more, so that a finished run is not repeated.
         """
-        return self._loop(numbers, sys._getframe(1), epochs=True)
+        return self._loop(numbers, epochs=True)
 
     def enumerate(self, source: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
@@ -301,18 +306,28 @@ class Run:
         `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the sample; a range,
         list, or tuple; a stream with or without state (streams.py). The result has its length.
         """
-        caller = sys._getframe(1)
-        return _Numbered(self, source, self._loop(source, caller), start, (caller.f_code, caller.f_lineno))
+        return _Numbered(self, source, self._loop(source), start)
 
-    def _loop(self, source: Iterable[Any], caller: FrameType, epochs: bool = False) -> Iterator[Any]:
+    def _loop(self, source: Iterable[Any], epochs: bool = False) -> Iterator[Any]:
+        if len(self._pending) == 1 and self._entering() and not self._passed():
+            # Also for a script that asks for no batch any more, because it calls `next` as often as a counter says.
+            set_generators(self._mine["generators"])
+        return self._bodies(source, epochs)
+
+    def _bodies(self, source: Iterable[Any], epochs: bool) -> Iterator[Any]:
+        error = getattr(sys, "last_value", None)
+        if INTERACTIVE and self._cut and error is not self._error:
+            raise TrainingError(
+                "An error has ended the loop of this run: create it again with Run(...), which resumes it from its "
+                "newest checkpoint."
+            )
+        self._error = error
         if self._began_with is None:
             self._note_settings()
         around = self._loops[-1].inner if self._loops else self._inner
-        loop = Loop((caller.f_code, caller.f_lineno), before=list(around))
+        loop = Loop(before=list(around))
         self._report_left()
-        if loop.site not in self._sites and not self._loops:
-            self._sites.append(loop.site)
-        ended = self._passed(loop.site, caller)
+        ended = self._passed()
         if ended:
             around.append(ended)
             if isinstance(ended, dict):
@@ -335,6 +350,7 @@ class Run:
             self.progress.samples = (getattr(source, "batch_size", None) or 1) * self.ranks.world
         self._loops.append(loop)
         place = len(self._loops)
+        ended_early = True
         try:
             if state:
                 yield from self._resumed(loop, state)
@@ -346,26 +362,26 @@ class Run:
                     )
                 del self._loops[place:]
                 if self._is_over():
-                    loop.steps = 0
+                    loop.steps, ended_early = 0, False
                     break
                 try:
                     batch = self._next(loop.batches)
                 except StopIteration:
-                    if loop.steps:
-                        kept = [one.names for one in self._namespaces] + [names for _, names in self._locals.values()]
-                        self._report(checks.set_in_loop(caller, set().union(*kept)))
                     loop.steps = 0
+                    ended_early = False
                     break
                 loop.inner, loop.steps = [], 0
                 loop.entered = self._drawing()
                 # What the loop's body kept the last time, it keeps again.
-                self._namespaces = [one for one in self._namespaces if one.loops < place]
+                if any(one.loops >= place for one in self._values.values()):
+                    self._values = {name: one for name, one in self._values.items() if one.loops < place}
                 yield batch
         finally:
             if loop in self._loops:
+                self._cut = ended_early
                 del self._loops[place - 1 :]
                 if loop.steps and not any(loop.inner):
-                    self._left = loop.site
+                    self._left = True
                 self._note_end(around)
             if not self._ended:
                 loop.batches.close()
@@ -398,8 +414,8 @@ class Run:
         if self._minutes and not self._pending:
             now, self.progress.until = time.monotonic(), self.progress.until or time.monotonic() + 60 * self._minutes
             if self.ranks.any(now > self.progress.until):
-                self._minutes, self.last = None, min(self.completed + 1, self.last or self.completed + 1)
-        return self.last is not None and self.completed >= self.last and not self._due
+                self._minutes, self.last = None, min(self._completed + 1, self.last or self._completed + 1)
+        return self.last is not None and self._completed >= self.last and not self._due
 
     def _next(self, batches: Iterator[Any]) -> Any:
         began = time.monotonic()
@@ -412,17 +428,10 @@ class Run:
         inside = self._pending and len(self._loops) == self._mine["depth"] - len(self._pending)
         return self._pending[0] if inside else None
 
-    def _passed(self, site: Any, caller: FrameType) -> Any:
-        """How the loop that begins next ended before the run was interrupted; None or False if it did not.
-
-        A `while` around it that keeps its own counter goes on, where a `for`, or a counter that is not kept, starts
-        again. `site`: None if it is not known.
-        """
+    def _passed(self) -> Any:
+        """How the loop that begins next ended before the run was interrupted; None or False if it did not."""
         wanted, around = self._entering(), self._loops[-1].inner if self._loops else self._inner
         if wanted is None or len(around) >= len(wanted["before"]):
-            return None
-        again = not self._loops and self._namespaces and (site is None or self._sites.index(site) == wanted["site"])
-        if again and any(kind == "while" for kind, *_ in loops_around(caller, self._made)):
             return None
         return wanted["before"][len(around)]
 
@@ -430,7 +439,7 @@ class Run:
         """Note how a loop that contained steps ended, for a resumed run, in which it will not run again."""
         if around[-1]:
             with contextlib.suppress(CheckpointError):  # raised where the run is saved
-                values = restored(plain(self._running_values(sys._getframe(1)), "a value"))
+                values = restored(plain(self._values_now(), "a value"))
                 around[-1] = self._drawing() | {"values": values}
             if len(around) > ENDS:
                 around[-ENDS - 1] = bool(around[-ENDS - 1])
@@ -451,10 +460,10 @@ class Run:
         """After the last epoch: save what followed its last step, unless that was already saved."""
         if self._is_over():
             pass  # the last step was saved
-        elif loop.entered and self.completed and not self._pending:
+        elif loop.entered and self._completed and not self._pending:
             self._made_step = []
-            self._save(sys._getframe(2), [self._describe(loop)])
-        elif self.completed:
+            self._save([self._describe(loop)])
+        elif self._completed:
             self.say("All epochs were completed before.")
         stop, self._stop = self._stop, None
         self._signals.close()
@@ -495,22 +504,21 @@ class Run:
                 loop.steps += 1
             for one in (self._inner, *(loop.inner for loop in self._loops[:-1])):
                 one[-1] = True
-        if self._stop is None and (not self._loops or self._loops[-1].asked):
-            made = self._made | {one.asked for one in self._loops if one.asked}
-            self._report(checks.plain_loops(loops_around(sys._getframe(1), made), self._objects))
-        self.completed += 1
+        if self._stop is None and not (self._loops or self._values or self._asked):
+            self._report_plain()
+        self._completed += 1
         if self._stop is None:
             self._begin()
-        self.progress.step(self.completed)
+        self.progress.step(self._completed)
         self._observers.step()
         if self._trial is not None:
             self._trial.step(self, loss)
         late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
-        self._due = self._due or (self.completed % self.save_steps == 0 if self.save_steps else late)
+        self._due = self._due or (self._completed % self.save_steps == 0 if self.save_steps else late)
         self._score = metrics.get(self.best)
         if lower := self._score is not None and (self._lowest is None or self._score < self._lowest):
             self._lowest = float(self._score)
-        self._due = self._due or lower or (self.last is not None and self.completed >= self.last)
+        self._due = self._due or lower or (self.last is not None and self._completed >= self.last)
         settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
         self._made_step, self._stepped, self._new = sorted(self._stepped - self._new), set(), set()
         if self._due and not settled and self._others:  # perhaps it is never saved
@@ -519,17 +527,21 @@ class Run:
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
             code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
             number, due = code // 2, bool(code % 2) or bool(code // 2)
-        logged = is_logged(self.completed, self.log_steps) or self._score is not None
-        if logged or number or (due and (self.save_steps or self.completed == self.last)):
+        logged = is_logged(self._completed, self.log_steps) or self._score is not None
+        if logged or number or (due and (self.save_steps or self._completed == self.last)):
             self._log(loss, metrics)
         if due or number:
-            self._save(sys._getframe(1))
+            self._save()
         if number:
             self.wait()
             self._stop.number, self._status = number, "stopped"
             name = signal.Signals(number).name
-            self.say(f"{name}: saved step {self.completed} in {self.folder}; run the same command again to resume.")
+            self.say(f"{name}: saved step {self._completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
+
+    def save(self) -> None:
+        """Save at the end of the present step."""
+        self._due = True
 
     def _other_loops(self) -> TrainingError:
         return TrainingError(
@@ -554,7 +566,7 @@ class Run:
             return
         self._ended = True
         self._report_left()
-        if not self.completed and self._objects and self._status == "finished":
+        if not self._completed and self._objects and self._status == "finished":
             self.say("run.step was never called, so nothing was saved.")
         while self._loops:  # that are read with `next`; their generators end with the interpreter
             self._loops.pop().batches.close()
@@ -570,6 +582,11 @@ class Run:
             for sentence in self._observers.close(self._status):
                 print(sentence, file=sys.stderr, flush=True)
             self.files.__exit__()
+
+    def abandon(self) -> None:
+        """End without saving, for a notebook in which the run is created again."""
+        self._status, self._saver = "failed", None
+        self.finish()
 
     def _at_exit(self) -> None:
         if getattr(sys, "last_value", None) is not None:  # the error that ends the script
@@ -606,10 +623,10 @@ class Run:
         figures = {name: value.item() if isinstance(value, Tensor) else value for name, value in figures.items()}
         self.metrics = figures
         if loss is not None:
-            check_finite("the loss", [torch.as_tensor(loss)], self.completed)
+            check_finite("the loss", [torch.as_tensor(loss)], self._completed)
             figures = {"loss": loss.item() if isinstance(loss, Tensor) else float(loss), **figures}
-        self.progress.report(self.completed, figures.get("loss"))
-        self._observers.log(self.completed, figures)
+        self.progress.report(self._completed, figures.get("loss"))
+        self._observers.log(self._completed, figures)
 
     def _report(self, found: checks.Checked) -> None:
         """Show a finding, once."""
@@ -630,24 +647,22 @@ class Run:
         self._stepped.update(name for name, one in named if optimizer.param_groups[0] is one.param_groups[0])
         strange = self._looked < 2 and optimizer not in self._optimizers.values()
         if strange and len(steps := self._others.setdefault(optimizer, set())) < 2:
-            steps.add(self.completed)
+            steps.add(self._completed)
 
     def _look(self) -> None:  # not for optimizers that are made for a single step
         self._report(checks.strangers(self._objects, [one for one, steps in self._others.items() if len(steps) > 1]))
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
-        outermost = not self._loops or loop is self._loops[0]
         return {
             "before": loop.before,
-            "site": self._sites.index(loop.site) if outermost and loop.site in self._sites else 0,
             "key": loop.key,
             "batches": loop.batches.state(),
             "entered": loop.entered,
             "owned": loop.owned,
         }
 
-    def _save(self, frame: FrameType | None, loops: list[dict[str, Any]] | None = None) -> None:
-        """Save the state of this moment; `frame`: of the function that trains."""
+    def _save(self, loops: list[dict[str, Any]] | None = None) -> None:
+        """Save the state of this moment."""
         began = time.monotonic()
         loops = [self._describe(loop) for loop in self._loops] if loops is None else loops
         mine = plain(
@@ -659,8 +674,7 @@ class Run:
                 "stepped": self._made_step,
                 "made_with": self._made_with,
                 "began_with": self._began_with or {},
-                "values": self._running_values(frame),
-                "variables": [{name: space[name] for name in names} for space, names, *_ in self._namespaces],
+                "values": self._values_now(),
                 "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
                 "kinds": {name: type(one).__name__ for name, one in self._objects.items()},
             },
@@ -683,8 +697,10 @@ class Run:
                 prefix = "" if name == "model" else f"{name}."
                 tensors = {key: each for key, each in state.items() if isinstance(each, Tensor)}
                 state = {key: each for key, each in state.items() if key not in tensors}
-                check_finite(f"a weight of {name}", unwrapped(one).parameters(), self.completed, self.ranks)
-                check_finite(f"a buffer of {name}", unwrapped(one).buffers(), self.completed, self.ranks, infinite=True)
+                check_finite(f"a weight of {name}", unwrapped(one).parameters(), self._completed, self.ranks)
+                check_finite(
+                    f"a buffer of {name}", unwrapped(one).buffers(), self._completed, self.ranks, infinite=True
+                )
                 weights |= {prefix + key: each.detach() for key, each in tensors.items()}
             kept[name] = plain(state, name)
         if self.ranks.main:
@@ -693,7 +709,7 @@ class Run:
             self._saver.about = self._about()  # a loop's body may keep other objects now
             state = {"kept": kept, "ranks": ranks, "metrics": self.metrics, "settings": as_json(self.settings)}
             state["best"] = self._lowest
-            self._saver.save(self.completed, weights, state, None if self._score is None else float(self._score))
+            self._saver.save(self._completed, weights, state, None if self._score is None else float(self._score))
             for message in self._saver.messages():
                 self.say(message)
         self._due, self._saved_at = False, time.monotonic()
@@ -711,15 +727,8 @@ class Run:
         modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
         return {"processes": self.ranks.world} | {name: checkpoint.fingerprint(one) for name, one in modules.items()}
 
-    def _running_values(self, frame: FrameType | None) -> dict[str, Any]:
-        """The variables of `values`, read from the functions that are running."""
-        found, left = {}, dict(self._locals)
-        while frame is not None and left:
-            for place in [place for place, (code, _) in left.items() if code is frame.f_code]:
-                _, names = left.pop(place)
-                found[place] = {name: frame.f_locals[name] for name in names if name in frame.f_locals}
-            frame = frame.f_back
-        return found
+    def _values_now(self) -> dict[str, dict[str, Any]]:
+        return {place: one.now() for place, one in self._values.items()}
 
     # Restoring
 
@@ -735,11 +744,10 @@ class Run:
     def _restore_all(self) -> None:
         """Where the run was interrupted: restore everything, since the script has run up to here again."""
         self._pending.clear()
-        self._values.clear()
         for name, one in self._objects.items():
             self._restore_object(name, one)
-        for number in range(len(self._namespaces)):
-            self._restore_variables(number)
+        for place, one in self._values.items():
+            one.put(self._mine["values"].get(place, {}))
         set_generators(self._mine["generators"])
         for name, groups in self._own_settings.items():
             for group, own in zip(self._objects[name].param_groups, groups):
@@ -747,18 +755,29 @@ class Run:
             self.say(f"{name} continues with {in_words(groups)} from here on, as set after run.keep.")
         self.saved = None
 
+    def _report_plain(self) -> None:
+        """Whether nothing tells a resumed run where its loop is; a kept iterator or environment may."""
+        if any(hasattr(one, "__iter__") and not isinstance(one, nn.Module) for one in self._objects.values()):
+            return
+        self._report(
+            checks.Checked(
+                "plain-loops",
+                "The loop around run.step is not one of run.epochs or run.enumerate, so it would start again in a "
+                "resumed run: use these, or a counter from run.state.",
+            )
+        )
+
     def _report_left(self) -> None:
         """Whether the script left a loop after the step that may have been saved as one within that loop."""
         if self._left and self._status == "finished":
-            code, line = self._left
             self._report(
                 checks.Checked(
                     "left-after-step",
-                    f"A loop ({Path(code.co_filename).name}:{line}) was left after run.step, so a run that is resumed "
-                    "there would go on in it: call run.step after any `break` or `return`, or move these to its start.",
+                    "A loop was left after run.step (by `break`, `return`, or `islice`), so a run that is resumed "
+                    "there would go on in it: leave it before the step, as in `if number == 9: break`.",
                 )
             )
-        self._left = None
+        self._left = False
 
     def _drawing(self) -> dict[str, Any]:
         """The states of all generators: the global ones, and those that are kept."""
@@ -805,53 +824,42 @@ class Run:
         saved = self.saved.state["kept"].get(name)
         return isinstance(one, Optimizer) and len(saved["param_groups"] if saved else ()) > len(one.param_groups)
 
-    def _restore_variables(self, number: int) -> None:
-        if not self.saved or number >= len(self._mine["variables"]):
-            return
-        namespace, names, *_ = self._namespaces[number]
-        for name in names:
-            if name in self._mine["variables"][number]:
-                value = copy.deepcopy(self._mine["variables"][number][name])
-                namespace[name] = like(value, namespace[name])
-
     def _restore_generators(self) -> None:
         if self.saved and not self._pending:  # otherwise the script draws the same again up to its loop
             set_generators(self._mine["generators"])
 
 
+INTERACTIVE = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")  # such as a notebook
+_runs = WeakValueDictionary[Path, Run]()  # of this process, by folder
+
+
+def _report_in_a_sentence() -> None:
+    """From now on, errors whose message is a sentence for the user end the script without a traceback."""
+    before = sys.excepthook
+    if before.__module__ == __name__:
+        return
+
+    def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if isinstance(error, (TrainingError, CheckpointError, DataError)):
+            print(error, file=sys.stderr, flush=True)
+        else:
+            before(kind, error, trace)
+
+    sys.excepthook = report
+
+
 class _Numbered(Iterator[tuple[int, Any]]):
     """What `enumerate` returns. It has a length, which what is put around it may need, such as a progress bar."""
 
-    def __init__(self, run: Run, source: Any, batches: Iterator[Any], start: int, place: tuple[CodeType, int]) -> None:
-        self.run, self.source, self.batches, self.start, self.place = run, source, batches, start, place
+    def __init__(self, run: Run, source: Any, batches: Iterator[Any], start: int) -> None:
+        self.run, self.source, self.batches, self.start = run, source, batches, start
 
     def __next__(self) -> tuple[int, Any]:
-        batch, loop, caller = next(self.batches), self.run._loops[-1], sys._getframe(1)
-        if self.run._stop is None and "CALL" in dis.opname[caller.f_code.co_code[caller.f_lasti]]:
-            loop.asked = self.place
-        return self.start + loop.batches.done - 1, batch
+        batch = next(self.batches)
+        return self.start + self.run._loops[-1].batches.done - 1, batch
 
     def __len__(self) -> int:
         return len(self.source)
-
-
-def loops_around(frame: FrameType, made: set[tuple[CodeType, int]]) -> Iterator[tuple[str, CodeType, int]]:
-    """The loops that a running function and its callers are in, innermost first: "for" or "while", function, line.
-
-    `made`: lines of functions; loops that contain one of them are left out.
-    """
-    for each, now in walk_stack(frame):
-        found, here = dict[int, str](), each.f_code
-        lines = [(start, line) for start, _, line in here.co_lines() if line]
-        code = [one for one in dis.get_instructions(here) if one.opname != "EXTENDED_ARG"]
-        for one in code:
-            if one.opcode in (*dis.hasjrel, *dis.hasjabs) and one.argval < one.offset:
-                top = next(each for each in code if each.offset >= one.argval).opname
-                inside = [line for start, line in lines if one.argval <= start <= one.offset]
-                reach = range(min(inside), max(inside) + 1) if inside else ()  # by lines: handlers are at another place
-                if now in reach and not any(one is here and line in reach for one, line in made):
-                    found[min(inside)] = "for" if top == "FOR_ITER" else "while"
-        yield from ((found[line], here, line) for line in sorted(found, reverse=True))
 
 
 @contextlib.contextmanager

@@ -58,7 +58,9 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
     if id(kept) in around:
         raise CheckpointError(f"{name} contains itself: keep its parts instead.")
     if isinstance(kept, nn.Module):
-        return {key.replace(COMPILED, ""): value for key, value in unwrapped(kept).state_dict().items()}
+        inner = unwrapped(kept)
+        state = {key.replace(COMPILED, ""): value for key, value in inner.state_dict().items()}
+        return state | {path: {key: getattr(one, key) for key in _sums(one)} for path, one in _metrics(inner)}
     if isinstance(kept, KINDS):
         return generator_state(kept)
     if around and isinstance(kept, CONSTANTS):
@@ -77,7 +79,7 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
         return kind | {key: inside(one, f"{name}.{key}") for key, one in held.items()}  # not iterators at their end
     raise CheckpointError(
         f"{name} is a {type(kept).__name__}, which cannot be restored in place: keep the object that holds it, or use "
-        "`run.variables`."
+        "`run.state`."
     )
 
 
@@ -90,6 +92,17 @@ def _in_place(value: Any) -> bool:
     ):
         return True
     return hasattr(value, "__dict__") and not isinstance(value, (Tensor, numpy.ndarray, numpy.generic))
+
+
+def _metrics(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Metrics of torchmetrics, whose sums are in no state_dict, and the keys of their states."""
+    for path, one in module.named_modules():
+        if hasattr(type(one), "metric_state"):
+            yield f"{path}: torchmetrics", one
+
+
+def _sums(metric: Any) -> list[str]:
+    return [*metric.metric_state, "_update_count"]
 
 
 def _name(constant: Any) -> str:
@@ -113,6 +126,10 @@ def _put_back(kept: Any, state: Any) -> None:
     if isinstance(kept, nn.Module):
         inner = unwrapped(kept)
         inner.load_state_dict({key: state[key.replace(COMPILED, "")] for key in inner.state_dict()})
+        for path, one in _metrics(inner):
+            for key, value in state[path].items():
+                setattr(one, key, like(value, getattr(one, key)))
+            one._computed = None
     elif isinstance(kept, KINDS):
         restore_generator(kept, state)
     elif isinstance(kept, CONSTANTS):
