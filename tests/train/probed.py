@@ -55,15 +55,16 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="takes half of the time")
     parser.add_argument("--bf16", action="store_true", help="takes a quarter of the time, and has another loss")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--steps", type=int, default=1000)
     given = parser.parse_args()
     if given.batch_size == "auto":
         given.batch_size = find()
         print("using", given.batch_size)
     torch.manual_seed(0)
-    model = nn.Linear(256, 256).to(given.device)
+    model = nn.Linear(given.width, given.width).to(given.device)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    loader = DataLoader(TensorDataset(torch.ones(1, 256).expand(given.samples, -1)), int(given.batch_size))
+    loader = DataLoader(TensorDataset(torch.ones(1, given.width).expand(given.samples, -1)), int(given.batch_size))
     run = Run("outputs/probed", progress=False)
     run.keep(model=model, optimizer=optimizer)
     for _ in run.epochs(range(1_000_000)):

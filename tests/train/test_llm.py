@@ -279,6 +279,14 @@ def test_the_traced_step_is_that_of_trl(project: Trainee) -> None:
     elsewhere(trace_sees, project.folder, list(project.always), project.losses("run")[1])
 
 
+def test_its_first_steps_are_measured_with_the_longest_samples(project: Trainee, tmp_path: Path) -> None:
+    found = project.measured()
+    assert (found.batch, found.samples, found.device, found.peak) == (8, 76, "cpu", None)
+    assert found.seconds > 0 and len(found.losses) == 3
+    assert found.losses[0] == pytest.approx(found.losses[1], rel=0.1), "the same sample in every batch"
+    assert not (project.folder / "outputs").exists()
+
+
 def trace_sees(folder: Path, arguments: list[str], expected: float) -> None:
     sys.path.insert(0, str(folder / "src"))
     os.chdir(folder)

@@ -461,6 +461,7 @@ def test_the_batch_size_is_found_once(trainee, monkeypatch: pytest.MonkeyPatch, 
     project = trainee()
     ended = project.run("--batch-size", "auto")
     assert ended.code == 1 and ended.err.count("\n") == 1 and "can only be found" in ended.err
+    monkeypatch.setenv("GPUKIT_PROJECT", str(project.folder))
     found = iter([48, 50])
     monkeypatch.setattr(finder, "find", lambda *_, **__: next(found))
     settings = RunSettings(batch_size="auto", output_dir=tmp_path, name="run")
@@ -471,6 +472,14 @@ def test_the_batch_size_is_found_once(trainee, monkeypatch: pytest.MonkeyPatch, 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What else a project has
+
+
+def test_its_first_steps_are_measured(trainee) -> None:
+    project = trainee()
+    found = project.measured("--batch-size", "100")
+    assert (found.batch, found.device, found.peak) == (100, "cpu", None) and found.samples > 1000
+    assert found.seconds > 0 and len(found.losses) == 3
+    assert not (project.folder / "outputs").exists(), "the trial saves elsewhere"
 
 
 def test_the_projects_own_tests_pass(trainee) -> None:

@@ -31,8 +31,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from exactrun import parts
 from exactrun.errors import TrainingError, is_oom
-from exactrun.parts import Batches, even
 from exactrun.state import generators_now, set_generators, unwrapped
 
 
@@ -54,15 +54,15 @@ class Fits:
     """
 
     def __init__(self, model: nn.Module, most: int | None = None) -> None:
-        self.model, self.most, self._batches = unwrapped(model), most, Batches(None, None)
+        self.model, self.most = unwrapped(model), most
 
     def __call__(self, *batch: Any) -> Iterator[Attempt]:
         """The attempts at a batch: tensors, or tuples, lists, and dicts of them."""
-        total = self._batches.samples(batch)
+        total = parts.samples(batch)
         while True:
-            sizes = even(total, self.most or max(total, 1))
-            parts = self._batches.split(batch, sizes) if len(sizes) > 1 else [batch]
-            attempt = Attempt(self.model, [(size / max(total, 1), part) for size, part in zip(sizes, parts)])
+            sizes = parts.even(total, self.most or max(total, 1))
+            split = parts.split(batch, sizes) if len(sizes) > 1 else [batch]
+            attempt = Attempt(self.model, [(size / max(total, 1), part) for size, part in zip(sizes, split)])
             yield attempt
             if attempt.failed is None:
                 return

@@ -273,7 +273,7 @@ class Run:
             kept.put(known.get(place, {}))
         self._restore_generators()
 
-    def check(self, loss: Callable[[nn.Module, Any], Any], batch: Any, *, declared: str = "sum") -> checks.Checked:
+    def check(self, loss: Callable[[nn.Module, Any], Any], batch: Any, *, declared: str = "mean") -> checks.Checked:
         """Whether `loss(model, batch)` is the "sum" or "mean" over a batch, so that its parts can be computed one by
         one; `model` is the object of that name that is kept. The finding's `text` says what is wrong."""
         if "model" not in self._objects:

@@ -37,7 +37,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.data import Dataset, default_collate
 
-from exactrun.parts import Batches, even
+from exactrun.parts import even, samples, split
 from exactrun.ranks import Ranks
 from gpukit.project.location import root
 from gpukit.project.stack import StackError, load
@@ -90,9 +90,7 @@ class Traced(NamedTuple):
     def step(self, batch: Any, *, clip: float | None = None, microbatch: int | None = None) -> None:
         """A training step, as the scripts make it."""
         self.optimizer.zero_grad()
-        batches = Batches(None, None)
-        total = batches.samples(batch)
-        for part in batches.split(batch, even(total, microbatch)) if microbatch and microbatch < total else [batch]:
+        for part in split(batch, even(samples(batch), microbatch)) if microbatch else [batch]:
             self.loss(self.model, part).backward()
         if clip is not None:
             nn.utils.clip_grad_norm_([one for group in self.optimizer.param_groups for one in group["params"]], clip)
@@ -216,13 +214,13 @@ def _positions(index: Tensor | None) -> list[Tensor | None]:
 
 def peak(traced: Traced, dtype: torch.dtype, batch_size: int, **limits: Any) -> dict[str, int]:
     """The bytes of each part at the peak of two steps with `batch_size` samples."""
-    samples, model = largest_samples(traced.dataset), traced.model
-    samples = [samples[number % len(samples)] for number in range(batch_size)]
+    few, model = largest_samples(traced.dataset), traced.model
+    chosen = [few[number % len(few)] for number in range(batch_size)]
     collate = traced.collate or default_collate
     try:  # without the memory of a batch
-        batch = collate(tree_map_only(Tensor, lambda one: one.to(META) if one.is_floating_point() else one, samples))
+        batch = collate(tree_map_only(Tensor, lambda one: one.to(META) if one.is_floating_point() else one, chosen))
     except Exception:
-        batch = collate(samples)
+        batch = collate(chosen)
     trace, hooks = Trace(), []
     trace.mark("weights", [*model.parameters(), *model.buffers()])
     trace.mark("optimizer", _state(traced.optimizer))
@@ -248,13 +246,13 @@ def largest_samples(dataset: Dataset, among: int = 64, seconds: float = 5.0) -> 
 
     Samples are padded to the longest of their batch, so that a batch of these takes the most memory.
     """
-    total, samples, since = len(dataset), [], time.monotonic()
+    total, read, since = len(dataset), [], time.monotonic()
     for number in range(min(total, among)):
-        samples.append(dataset[number * total // min(total, among)])
+        read.append(dataset[number * total // min(total, among)])
         if time.monotonic() - since > seconds and number >= 2:
             break
-    sizes = [_extent(sample) for sample in samples]
-    return [each for each, size in zip(samples, sizes, strict=True) if size == max(sizes)]
+    sizes = [_extent(sample) for sample in read]
+    return [each for each, size in zip(read, sizes, strict=True) if size == max(sizes)]
 
 
 def _extent(sample: Any) -> int:

@@ -58,6 +58,7 @@ from gpukit.script.batches import loader
 from gpukit.script.device import Device
 from gpukit.script.errors import followed
 from gpukit.script.memory import Traced
+from gpukit.script.probe import Probe
 from gpukit.script.settings import RunSettings
 from gpukit.script.start import batch_size, choose_folder, join
 from gpukit.script.text import is_chat
@@ -306,7 +307,7 @@ class Trainer(SFTTrainer):
     def traced(self) -> Traced:
         """What the memory that training needs follows from, with the longest samples first."""
         if self.args.packing:
-            raise TrainingError("--batch-size auto does not support --packing: set a number.")
+            raise TrainingError("The memory of packed rows cannot be traced.")
         self.model.gradient_checkpointing_enable(self.args.gradient_checkpointing_kwargs)
         self.model.train()
         data = self.train_dataset
@@ -377,6 +378,9 @@ def fit(trainer: Trainer, here: Here, settings: RunSettings, *, merge: bool = Fa
     if trainer.batch_size > count:
         message = f"--batch-size {trainer.batch_size} is larger than the data set ({count} samples): reduce it."
         raise TrainingError(message)
+    if isinstance(tried, Probe):  # the most memory: every sample is as long as the longest
+        longest = max(range(count), key=lambda index: len(trainer.train_dataset[index]["input_ids"]))
+        trainer.train_dataset = trainer.train_dataset.select([longest] * count)
     saved = trainer.newest(run.path)
     step = saved.step if saved else 0
     progress = Progress(args.max_steps, step, samples=trainer.batch_size, device=device.device, shown=ranks.main)
@@ -402,7 +406,7 @@ def fit(trainer: Trainer, here: Here, settings: RunSettings, *, merge: bool = Fa
     stack = load()
     monitor = Monitor(flops_per_token=flops_per_token(trainer.model))
     observers = Observers()
-    if ranks.main:
+    if ranks.main and tried is None:
         profiles = [Profile()] * settings.profile
         observers.extend([Lines(), Tracker(stack.tracking, stack.project), monitor, *profiles])
     saver = Saver(run.path, about=trainer.about(), keep=settings.keep)
