@@ -74,7 +74,7 @@ def train(
     options |= {"output-dir": folder, "name": "run"}
     flags = [word for key, value in options.items() if value is not None for word in (f"--{key}", str(value))]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    env["PYTHONPATH"] = os.pathsep.join([str(project / "src"), str(ROOT / "gpukit/src"), str(ROOT / "exactrun/src")])
+    env["PYTHONPATH"] = os.pathsep.join([str(project / "src"), os.environ["PYTHONPATH"]])
     os.chdir(project)
     os.execve(sys.executable, [sys.executable, *launcher, "-m", f"{project.name}.train", *flags], env)
 
@@ -188,9 +188,8 @@ def compare_stream(kind: str, workers: int, kills: int, spare: Path) -> list[Any
 
 def main() -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        map(str, (ROOT, ROOT / "gpukit/src", ROOT / "exactrun/src"))
-    )  # for the processes
+    paths = [ROOT, ROOT / "gpukit/src", ROOT / "exactrun/src", *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, paths))  # for the processes
     with Benchmark("", __doc__, rounds=10, packages=("torch",), what="project") as bench:
         what = bench.given.what
         bench.name, bench.title, bench.packages = f"resume_{what}", TITLES[what], PACKAGES[what]

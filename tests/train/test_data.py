@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from exactrun import data, seeds
 from exactrun.data import Collated, DataError, Keyed, mix
-from exactrun.workers import begin
+from exactrun.workers import begin, signals_later
 from gpukit.host.limits import usable_cpus
 from gpukit.script.batches import Order
 from gpukit.script.errors import explain, failure
@@ -209,6 +209,7 @@ def test_a_batch_that_leaves_a_rank_without_samples_is_refused():
         Order(9, 6, seed=0, world=4)
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize("collate", [None, noisy_collate])
 def test_batches_are_bit_equal_for_any_number_of_workers_and_from_any_step(collate):
     def run(workers, first, count):
@@ -345,7 +346,8 @@ def test_a_batched_fetch_is_used_where_nothing_is_drawn():
 
 
 def test_signals_for_the_group_leave_workers_alive():
-    batches = iter(loader(Augmented(), 8, 0, workers=2))
+    with signals_later():
+        batches = iter(loader(Augmented(), 8, 0, workers=2))
     got = take(batches, 1)
     for worker in batches._workers:
         for name in ("INT", "USR1", "TERM"):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from exactrun.metrics import Lines
 from exactrun import checkpoint
 from exactrun.errors import TrainingError
+from exactrun.metrics import Lines
 
 from neural_notebook.config import Settings
 from neural_notebook.train import train

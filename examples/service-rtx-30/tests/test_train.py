@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from exactrun.metrics import Lines
 from exactrun import checkpoint
 from exactrun.errors import TrainingError
+from exactrun.metrics import Lines
 
 from training_service.config import Settings
 from training_service.train import train

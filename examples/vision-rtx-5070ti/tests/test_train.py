@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from exactrun.metrics import Lines
 from exactrun import checkpoint
 from exactrun.errors import TrainingError
+from exactrun.metrics import Lines
 
 from plate_reader.config import Settings
 from plate_reader.train import train
