@@ -153,22 +153,15 @@ def no_memory() -> None:
     trl.split = split
 
 
-def soon() -> None:
-    """The microbatch grows after two steps."""
-    from gpukit.script import trl
-
-    trl.GROW_AFTER = 2
-
-
 def microbatch(project: Trainee) -> int | None:
     return checkpoint.newest(project.run_folder("run")).state["microbatch"]
 
 
 def test_the_microbatch_is_at_most_what_was_set(project: Trainee) -> None:
-    """When the run is resumed with a smaller one, and when it grows."""
+    """Also when the run is resumed with a smaller one."""
     project.train(*GO_ON, "--max-steps", "1")
     assert microbatch(project) is None
-    project.train(*GO_ON, "--max-steps", "5", "--microbatch", "3", prepare=soon)
+    project.train(*GO_ON, "--max-steps", "5", "--microbatch", "3")
     assert microbatch(project) == 3
     project.train(*GO_ON, "--max-steps", "6", "--microbatch", "2")
     assert microbatch(project) == 2

@@ -11,7 +11,6 @@ smaller parts when memory runs out, and saves only the trained weights (checkpoi
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 import time
@@ -68,7 +67,6 @@ from gpukit.track.profile import Profile
 from gpukit.track.trackers import Tracker
 
 TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
-GROW_AFTER = 200  # steps without running out of memory before the microbatch is doubled
 EVALUATION_BATCH = 8
 
 
@@ -122,8 +120,7 @@ class Trainer(SFTTrainer):
         super().__init__(*args, **options)
         self.remove_callback(PrinterCallback)
         self.device, self.ranks, self.batch_size = device, ranks or Ranks(), batch_size
-        self.microbatch = self.most = microbatch
-        self.clean, self.wait, self.grown = 0, GROW_AFTER, False  # as in batch.Step
+        self.microbatch = microbatch
         self.first_step, self.saved = 0, None  # saved: the checkpoint to resume from
         self.tokens = 0  # of the last step
         self.loss = torch.zeros(())
@@ -167,7 +164,6 @@ class Trainer(SFTTrainer):
                 if not is_oom(error):
                     raise
             self.shrink(model, most)  # outside of `except`, where the tensors of the attempt are free
-        self.grow(size)
         return self.loss
 
     def attempt(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | None, most: int) -> Tensor:
@@ -189,19 +185,9 @@ class Trainer(SFTTrainer):
         if self.ranks.world > 1:  # processes synchronize within a part: a repeated one would block the others
             raise TrainingError(f"Out of memory with {size} samples at once: use --microbatch {(size + 1) // 2}.")
         self.microbatch = (size + 1) // 2
-        self.wait *= 1 + self.grown
-        self.clean, self.grown = 0, False
         model.zero_grad()
         torch.cuda.empty_cache()
         self.say(f"Out of memory with {size} samples at once: repeating the step, {self.microbatch} at a time.")
-
-    def grow(self, size: int) -> None:
-        """After enough steps, double the number of samples processed at once, up to its initial value."""
-        self.clean += 1
-        if self.clean >= self.wait and self.microbatch != self.most:
-            double = 2 * self.microbatch
-            self.microbatch = self.most if double >= (self.most or size) else double
-            self.clean, self.grown = 0, True
 
     def trained(self) -> dict[str, nn.Parameter]:
         """The parameters that are trained, by name: those of the adapter."""
@@ -241,10 +227,8 @@ class Trainer(SFTTrainer):
             if self.saved:
                 self.model.load_state_dict(self.saved.weights, strict=False)
         if self.saved:
-            state, self.first_step = self.saved.state, self.saved.step
-            self.clean, self.wait, self.grown = state["clean"], state["wait"], state["grown"]
-            self.microbatch = min(state["microbatch"] or math.inf, self.most or math.inf)
-            self.microbatch = None if self.microbatch == math.inf else self.microbatch
+            self.first_step = self.saved.step
+            self.microbatch = min(filter(None, (self.saved.state["microbatch"], self.microbatch)), default=None)
         return self.saved
 
     def restore(self) -> None:
@@ -271,7 +255,7 @@ class Trainer(SFTTrainer):
         """Save a checkpoint, on all ranks together; unless the model is sharded, training continues meanwhile."""
         step = self.state.global_step
         state = {"scheduler": self.lr_scheduler.state_dict(), "lr": self.args.learning_rate}
-        state |= {"microbatch": self.microbatch, "clean": self.clean, "wait": self.wait, "grown": self.grown}
+        state["microbatch"] = self.microbatch
         if self.accelerator.scaler is not None:
             state["scaler"] = self.accelerator.scaler.state_dict()
         if self.is_fsdp_enabled:
