@@ -255,8 +255,8 @@ def test_a_loss_that_is_a_mean_is_named(tmp_path: Path, capsys: Any) -> None:
     with Run(tmp_path / "x") as run:
         run.keep(model=torch.nn.Linear(2, 3))
         batch = torch.rand(8, 2), torch.arange(8) % 3
-        assert run.check(wrong_loss, batch).id == "mean"
-        assert run.check(wrong_loss, batch, declared="mean").id == "ok"
+        assert run.check(wrong_loss, batch, declared="sum").id == "mean"
+        assert run.check(wrong_loss, batch).id == "ok"
     assert "wrong_loss" in capsys.readouterr().err
 
 

@@ -51,8 +51,8 @@ def act(options: argparse.Namespace) -> int:
             os.execvp("gpukit", ["gpukit", *sys.argv[1:]])  # ./launch runs without site-packages, where Triton is
         return import_module("gpukit.plan.main").main(options)
     if command == "speed":
-        given_task = ["--task", options.task] if options.task else []
-        asked = [*given_task, "--minutes", str(options.minutes), *["--json"] * options.json, *options.rest]
+        asked = [*(f"--try={one}" for one in options.tried), f"--option={options.option}"]
+        asked += ["--minutes", str(options.minutes), *["--json"] * options.json, *options.rest]
     if command in ("submit", "jobs"):
         return import_module("gpukit.jobs.commands").act(root(), options)
     if command == "try":
@@ -65,7 +65,7 @@ def act(options: argparse.Namespace) -> int:
         if not find_spec("torch"):
             raise RefusalError("`speed` needs PyTorch, which is not installed here: run it in a project.")
         return import_module("gpukit.script.speed").main(
-            options.task or None, options.rest, options.minutes, options.json
+            options.rest, options.tried, options.option, options.minutes, options.json
         )
     if inside:
         return import_module("gpukit.verify.main").main(options.rest)

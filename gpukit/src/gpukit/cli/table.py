@@ -120,12 +120,13 @@ examples:
   ./launch jobs retry 3        run the command of a job that has ended again, as a new job""",
     ),
     "speed": Command(
-        "time the training step in each precision, layout, and batch size; accepts all options of train.py",
-        ["--task", "--minutes", "--json"],
+        "time the first steps of train.py, or of any script with exactrun's Run, with options that may make it faster",
+        ["--try", "--option", "--minutes", "--json"],
         epilog="""\
 examples:
-  ./launch speed                          the same in a shell of the container: gpukit speed
-  ./launch speed --batch-size 128 --json""",
+  ./launch speed                                the same in a shell of the container: gpukit speed
+  ./launch speed --batch-size 128 --json        accepts all options of train.py
+  ./launch speed --try=--amp -- python other.py --epochs 3""",
     ),
     "plan": Command(
         "check, before anything is downloaded, that image, packages, and driver fit a GPU that is not here",
