@@ -76,7 +76,7 @@ def train(
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     env["PYTHONPATH"] = os.pathsep.join([str(project / "src"), os.environ["PYTHONPATH"]])
     os.chdir(project)
-    os.execve(sys.executable, [sys.executable, *launcher, "-m", f"{project.name}.train", *flags], env)
+    os.execve(sys.executable, [sys.executable, *launcher, f"{project.name}.train", *flags], env)
 
 
 def of_project(folder: Path) -> dict[str, Any]:
@@ -101,15 +101,16 @@ def subjects(what: str, bench: Benchmark) -> list[Subject]:
         return found
     if what == "others":
         return [Subject(name, script, 2) for name, script in loops.ALONE.items()]
-    two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    anyway = [str(ROOT / "tests/train/torchvision_anyway.py")]  # also where torchvision is of another torch
     small = {"model": "test_resnet", "image-size": 32, "batch-size": 16}
     tiny = {"model": "tiny", "data": "tiny", "batch-size": 8, "workers": None}
     found = []
     for name, use_case, launcher, options, again in (
         ("two gloo processes, bf16", "minimal", two, {"dtype": "bf16"}, (0, 1, 3)),
-        ("one process", "minimal", [], {}, (0, 1, 3, 4)),
-        ("vision", "vision", [], small, (0, 1)),
-        ("llm", "llm", [], tiny, (0,)),
+        ("one process", "minimal", ["-m"], {}, (0, 1, 3, 4)),
+        ("vision", "vision", anyway, small, (0, 1)),
+        ("llm", "llm", anyway, tiny, (0,)),
     ):
         project = bench.project(use_case, hardware="cpu", workflow="scripts", use_case=use_case, package_name=use_case)
         script = partial(train, project, launcher, options)

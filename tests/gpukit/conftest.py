@@ -47,7 +47,13 @@ DATA: dict[str, Any] = {
     },
     "protected": ["torch", "nvidia-*"],
     "request": {"kind": "gpus", "devices": "all"},
-    "memory": {"ipc": "host", "ulimits": {"memlock": -1}, "shm_size": None, "fraction": None, "allocator_cap": True},
+    "memory": {
+        "ipc": "host",
+        "shm_size": None,
+        "fraction": None,
+        "allocator_cap": True,
+        "ulimits": {"memlock": -1, "stack": 8 << 20},
+    },
     "size_gb": 9,
     "user": "dev",
     "mounts": ["/workspace", "/home/dev/.cache/huggingface"],
@@ -106,6 +112,7 @@ def cpu_only() -> dict[str, Any]:
 @pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, except for these values."""
+    from gpukit.host.smi import Card, Smi
     from gpukit.verify.probes import (
         Device,
         Devices,
@@ -120,7 +127,6 @@ def container():
         Versions,
     )
     from gpukit.verify.requirements import Requirements
-    from gpukit.verify.smi import Card, Smi
 
     off = {"error": 1e-6, "tolerance": 1e-3}
     room = {"free": 15 << 30, "total": 16 << 30, "shared": False}
@@ -140,7 +146,6 @@ def container():
             "smi": Smi("580.95.05", (Card("NVIDIA GeForce RTX 5070 Ti", "GPU-1", temperature=41, mode="Default"),)),
             "xids": None,
             "temporary": (Place("/tmp", True, free_gb=50.0),),
-            "shm_free_gb": 30.0,
             "limits": {"memlock": -1, "stack": 64 << 20, "nofile": 1048576},
             "processors": Processors(16, 16),
             "ram": Ram(64.0, 50.0, None, 8.0),
@@ -182,7 +187,7 @@ def container():
             "cuda_library": True,
             "compiler": "/usr/bin/g++",
             "python_header": True,
-            "shm_gb": 31.0,
+            "shm_gb": (31.0, 30.0),
             "tensors": (on("cuda:0", equal=True),),
             "compiled": on("cuda:0", equal=True, compiled=True, seconds=4.0),
             "user": User(1000, "dev", "/workspace", 1000),

@@ -67,17 +67,6 @@ def test_input_that_is_no_text(data, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("gpukit: ")
 
 
-def test_a_name_that_is_neither_file_nor_id(capsys):
-    assert main(["explain", "driver-updatet"]) == 2
-    assert "driver-updated" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("id", ["driver", "no-kernel", "gpu-not-given"])
-def test_an_id_of_a_check_a_rule_or_a_cause(id, capsys):
-    assert main(["explain", id]) == 0
-    assert "{0}" not in capsys.readouterr().out
-
-
 def test_json(monkeypatch, capsys):
     piped(monkeypatch, LIKELY.encode())
     assert main(["explain", "--json"]) == 1

@@ -24,7 +24,7 @@ OF_SIGNS = {sign.id for sign in signs()} | {cause.id for sign in signs() for cau
     [
         driver.CAUSES_BY_RULE,
         {"wsl-integration", "docker-context", "client-too-old", "docker-denied"},
-        grant.NO_GPU_DRIVER | grant.UNKNOWN_RUNTIME | grant.MISSING_PROGRAM | grant.CDI_RULES | grant.DRIVER_RULES,
+        grant.TOOLKIT_SIGNS | grant.MISSING_PROGRAM | grant.CDI_SIGNS | grant.DRIVER_SIGNS,
         running.BEFORE_DRIVER_RULES,
         refusals.NOT_RESPONDING,
         torch_process.CAUSE_OF_RULE,
@@ -44,28 +44,15 @@ def test_each_id_of_a_check_is_a_cause() -> None:
     assert {*torch_process.CAUSE_OF_RULE.values(), *exceptions, *torch_process.KILLED} <= known
 
 
-def test_each_id_in_the_code_is_a_cause() -> None:
-    known, functions = {*data("knowledge")["causes"]}, ("problem", "skipped", "unknown")
-    calls = [call for path in SOURCE.rglob("*.py") for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-    named = {
-        call.args[0].value
-        for call in calls
-        if isinstance(call, ast.Call)
-        and getattr(call.func, "id", "") in functions
-        and call.args
-        and isinstance(call.args[0], ast.Constant)
-    }
-    assert len(named) > 100 and named <= known
-
-
-def test_each_referenced_sign_exists() -> None:
-    asked: set[str] = set()
+def test_each_id_in_the_code_exists() -> None:
+    """The constants that are given to these functions."""
+    causes, known = {"problem", "skipped", "unknown"}, {*data("knowledge")["causes"]}
+    asked: dict[str, set[str]] = {name: set() for name in (*causes, "match_signs", "named")}
     for path in SOURCE.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if (
-                isinstance(call, ast.Call)
-                and isinstance(call.func, ast.Name)
-                and call.func.id in ("match_signs", "named")
-            ):
-                asked |= {each.value for each in call.args if isinstance(each, ast.Constant)}
-    assert len(asked) > 20 and named(*asked)
+            if isinstance(call, ast.Call) and (name := getattr(call.func, "id", "")) in asked:
+                given = call.args[:1] if name in causes else call.args
+                asked[name] |= {each.value for each in given if isinstance(each, ast.Constant)}
+    of_causes, of_signs = asked["problem"] | asked["skipped"] | asked["unknown"], asked["match_signs"] | asked["named"]
+    assert len(of_causes) > 100 and of_causes <= known
+    assert len(of_signs) > 10 and named(*of_signs)

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -599,6 +600,25 @@ def test_each_card_is_compared_with_what_training_needs(
 def test_the_memory_is_written_with_one_unit_and_separators(traced: Callable) -> None:
     seen = traced("h200", per_sample=2**10).seen
     assert "needs 1.5 GB in bf16; the largest batch that fits: 135,926,906 on 141 GB" in seen
+
+
+def test_what_offers_of_machines_are_filtered_by() -> None:
+    """CUDA, capability, memory, and disk; the memory that training needs replaces that of the smallest card."""
+    for id, card in data("cards").items():
+        of = plan.for_target(None, id)
+        probes = plan.Probes(of, id)
+        finding = memory.rent(probes, of)
+        if not card["capability"]:
+            assert finding.status == "SKIP"
+            continue
+        cuda, capability, gpu, disk = re.findall(r"\d+(?:\.\d+)?", finding.seen)
+        assert of.cuda.startswith(cuda) and tuple(map(int, cuda.split("."))) >= tuple(
+            map(int, (card["min_cuda"] or "0").split("."))
+        )
+        assert (capability, int(gpu)) == (card["capability"], min(plan.memories(id)))
+        assert int(disk) >= of.size_gb
+        probes.trace = TRACED
+        assert re.search(r"(\d+) GB of GPU memory", memory.rent(probes, of).seen)[1] == str(math.ceil(17.5 / 0.93))
 
 
 def test_what_cannot_be_traced_is_skipped_and_has_its_own_exit_code(

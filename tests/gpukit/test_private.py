@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpukit.cli.main import main
 from gpukit.findings.checks import check, command
 from gpukit.findings.finding import passed, problem
 from gpukit.findings.private import Mask, mask
@@ -258,6 +259,13 @@ def test_doctor_repeats_no_secret(leaking, options):
     output = said_by(leaking, "./launch", "doctor", *options)
     assert output or options == ("--early",)
     assert leaks(output) == [] and "swordfish99" not in output
+
+
+def test_a_pasted_text_is_shown_without_names(planted, capsys):
+    text = f"OSError: [Errno 30] Read-only file system: '{os.environ['HOME']}/x' for ada.lovelace with {PLANTED['hub']}"
+    assert main(["explain", text]) in (0, 1)
+    output = capsys.readouterr().out
+    assert leaks(output) == [] and "lovelace" not in output
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--only=import",)], ids=str)

@@ -1,109 +1,14 @@
 """nvidia-smi -q -x as recorded, reduced to what is read, with other values where noted."""
 
+from pathlib import Path
+
 import pytest
 
-from gpukit.verify.smi import parse
+from gpukit.host.smi import parse
 
-# Recorded 2025-10-13 with driver 575.51.02 on a laptop, from a public repository's notes; names of processes taken out.
-LAPTOP = """<?xml version="1.0" ?>
-<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
-<nvidia_smi_log>
-	<timestamp>Mon Oct 13 00:25:36 2025</timestamp>
-	<driver_version>575.51.02</driver_version>
-	<cuda_version>12.9</cuda_version>
-	<attached_gpus>1</attached_gpus>
-	<gpu id="00000000:01:00.0">
-		<product_name>NVIDIA GeForce RTX 4070 Laptop GPU</product_name>
-		<display_mode>Requested functionality has been deprecated</display_mode>
-		<display_attached>Yes</display_attached>
-		<display_active>Enabled</display_active>
-		<mig_mode>
-			<current_mig>N/A</current_mig>
-			<pending_mig>N/A</pending_mig>
-		</mig_mode>
-		<uuid>GPU-529b3263-c96d-b557-bc75-697f04917eda</uuid>
-		<gpu_recovery_action>None</gpu_recovery_action>
-		<pci>
-			<pci_bus_id>00000000:01:00.0</pci_bus_id>
-			<pci_gpu_link_info>
-				<pcie_gen>
-					<max_link_gen>4</max_link_gen>
-					<current_link_gen>2</current_link_gen>
-				</pcie_gen>
-				<link_widths>
-					<max_link_width>8x</max_link_width>
-					<current_link_width>8x</current_link_width>
-				</link_widths>
-			</pci_gpu_link_info>
-		</pci>
-		<clocks_event_reasons>
-			<clocks_event_reason_gpu_idle>Active</clocks_event_reason_gpu_idle>
-			<clocks_event_reason_sw_power_cap>Not Active</clocks_event_reason_sw_power_cap>
-			<clocks_event_reason_hw_slowdown>Not Active</clocks_event_reason_hw_slowdown>
-		</clocks_event_reasons>
-		<clocks_event_reasons_counters>
-			<clocks_event_reasons_counters_sw_power_cap>91403239 us</clocks_event_reasons_counters_sw_power_cap>
-		</clocks_event_reasons_counters>
-		<ecc_errors>
-			<volatile>
-				<sram_correctable>N/A</sram_correctable>
-				<sram_uncorrectable_parity>N/A</sram_uncorrectable_parity>
-				<sram_uncorrectable_secded>N/A</sram_uncorrectable_secded>
-				<dram_correctable>N/A</dram_correctable>
-				<dram_uncorrectable>N/A</dram_uncorrectable>
-			</volatile>
-		</ecc_errors>
-		<retired_pages>
-			<pending_blacklist>N/A</pending_blacklist>
-			<pending_retirement>N/A</pending_retirement>
-		</retired_pages>
-		<remapped_rows>
-			<remapped_row_corr>0</remapped_row_corr>
-			<remapped_row_unc>0</remapped_row_unc>
-			<remapped_row_pending>No</remapped_row_pending>
-			<remapped_row_failure>No</remapped_row_failure>
-		</remapped_rows>
-		<temperature>
-			<gpu_temp>41 C</gpu_temp>
-		</temperature>
-		<processes>
-			<process_info><pid>1802</pid><type>G</type><used_memory>1448 MiB</used_memory></process_info>
-			<process_info><pid>1890</pid><type>G</type><used_memory>23 MiB</used_memory></process_info>
-		</processes>
-	</gpu>
-</nvidia_smi_log>
-"""
-# Recorded 2024-02-25 with driver 530.30.02, from a public collector's test: reasons under their older name.
-PASCAL = """<?xml version="1.0" ?>
-<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
-<nvidia_smi_log>
-	<driver_version>530.30.02</driver_version>
-	<cuda_version>Not Found</cuda_version>
-	<gpu id="00000000:09:00.0">
-		<product_name>NVIDIA GeForce GTX 1070</product_name>
-		<display_active>Disabled</display_active>
-		<uuid>GPU-0f28aa42-45b8-2019-1c8b-35a2ccd7ce89</uuid>
-		<clocks_throttle_reasons>
-			<clocks_throttle_reason_gpu_idle>Not Active</clocks_throttle_reason_gpu_idle>
-			<clocks_throttle_reason_hw_thermal_slowdown>Not Active</clocks_throttle_reason_hw_thermal_slowdown>
-		</clocks_throttle_reasons>
-		<ecc_errors>
-			<volatile>
-				<double_bit>
-					<device_memory>N/A</device_memory>
-					<total>N/A</total>
-				</double_bit>
-			</volatile>
-		</ecc_errors>
-		<remapped_rows>N/A</remapped_rows>
-		<temperature>
-			<gpu_temp>60 C</gpu_temp>
-		</temperature>
-		<processes>
-		</processes>
-	</gpu>
-</nvidia_smi_log>
-"""
+RECORDINGS = Path(__file__).with_name("recorded")
+LAPTOP = (RECORDINGS / "laptop.xml").read_text(encoding="utf-8")
+PASCAL = (RECORDINGS / "pascal.xml").read_text(encoding="utf-8")
 
 
 def log(driver: str, *gpus: str) -> str:
@@ -149,8 +54,8 @@ RECORDED = {
         "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", temperature="24 C", memory="97887 MiB"))),
     "A100 with MIG": (f"{TELEGRAF}a100-sxm4-v12.xml", log("535.54.03", gpu(
         "NVIDIA A100-SXM4-80GB", mig="Enabled", ecc="0", link="4", temperature="27 C", memory="81920 MiB"))),
-    "RTX 4070 Laptop": ("the recording above", LAPTOP),
-    "GTX 1070": ("the recording above", PASCAL),
+    "RTX 4070 Laptop": ("recorded/laptop.xml", LAPTOP),
+    "GTX 1070": ("recorded/pascal.xml", PASCAL),
     # No recording in full is public: the fields that others quote.
     "DGX Spark": ("form: memory N/A, as in NVIDIA/open-gpu-kernel-modules#1358", log("580.95.05", gpu(
         "NVIDIA GB10", link="1", width="1x", temperature="41 C", mode="Default"))),

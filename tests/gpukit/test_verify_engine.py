@@ -12,6 +12,7 @@ from gpukit.findings.finding import Finding
 from gpukit.wheel import writer
 from tests.conftest import ENGINE, cannot
 from tests.gpukit.conftest import ROOT
+from tests.gpukit.doctor.conftest import target
 from tests.gpukit.test_verify import reports
 
 IMAGE = "standin/pytorch:ngc"
@@ -103,114 +104,70 @@ def failed(findings):
 
 
 FULL = "head -c 4000000 /dev/zero > {0}/x 2> /dev/null"
-FAULTS = {
-    "low memlock": (("--ulimit=memlock=16384",), {}, "limits", "memlock-limit"),
-    "few open files": (("--ulimit=nofile=256",), {}, "limits", "open-files-limit-low"),
-    "little memory": (("--memory=1g",), {}, "ram", "memory-low"),
-    "64 MB of shm": (("--shm-size=64m",), {}, "shm", "shared-memory-small"),
-    "full shm": (("--shm-size=2m",), {"before": FULL.format("/dev/shm"), "memory": {
-        "ipc": "private", "ulimits": {}, "fraction": None, "shm_size": "2m"}}, "shm", "shared-memory-leftovers"),
-    "full tmpfs": (("--tmpfs=/tmp:size=1m",), {"before": FULL.format("/tmp")}, "room", "disk-full"),
-    "a tight tmpfs": (("--tmpfs=/tmp:size=100m",), {}, "room", "temporary-space-low"),
-    "read-only /tmp": (
-        ("--read-only", "--tmpfs=/root"), {}, "room", "no-temporary-folder"
-    ),
-    "read-only cache": (("--volume={hub}:/root/.cache:ro",), {}, "caches", "cache-read-only"),
-    "full cache": (
-        ("--tmpfs=/root/.cache:size=1m",), {"before": FULL.format("/root/.cache")}, "caches", "disk-full"
-    ),
-    "root-owned cache": (
-        ("--user=1000:1000", "--tmpfs=/home/dev:mode=755,uid=0"), {"uid": 1000}, "caches", "cache-owned-by-root"
-    ),
-    "read-only workspace": ((), {"workspace": ":ro"}, "mounts", "read-only"),
-    "a mount that is missing": ((), {"mounts": ["/workspace", "/home/dev/hub"]}, "mounts", "folder-not-mounted"),
-    "a folder of the container": ((), {"mounts": ["/workspace", "/opt"]}, "mounts", "folder-not-kept"),
-    "data that is writable": (
-        ("--volume={hub}:/data",), {"read_only": ["/data"]}, "read-only", "data-writable"
-    ),
-    "root in a user's workspace": ((), {"uid": 1000}, "user", "runs-as-root"),
-    "somebody else": (
-        ("--user=1000:1000", "--tmpfs=/home/dev:uid=1000"), {"uid": 1234}, "user", "user-other-uid"
-    ),
-    "a uid without a name": (("--user=4321:4321", "--env=HOME=/tmp"), {"uid": 4321}, "user", "no-such-user"),
-    "a stale .venv": (
-        (), {"before": "mkdir -p .venv && touch .venv/pyvenv.cfg"}, "venv", "workspace-venv"
-    ),
-    "an active virtual environment": (
-        (),
-        {
-            "before": "python -m venv --without-pip --system-site-packages /opt/v",
-            "command": "/opt/v/bin/python -m gpukit",
-        },
-        "venv",
-        "venv-active",
-    ),
-    "a moved package": (
-        (),
-        {"record": "numpy==1.0\n"},
-        "protected",
-        "protected-changed",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_the_surroundings(verify, name):
-    options, changes, id, cause = FAULTS[name]
-    findings = verify(*(option.format(hub=verify.hub) for option in options), **changes)
-    assert failed(findings) == {id}
-    assert reports(findings[id], cause)
-
-
-def test_nothing_is_wrong_without_a_fault(verify):
-    assert failed(verify()) == set()
-
-
+TINY = {"ipc": "private", "ulimits": {}, "fraction": None, "shm_size": "2m"}
+VENV = "python -m venv --without-pip --system-site-packages /opt/v"
 FAKE = (
     "mkdir -p /opt/fake/torch && printf '%b' '{0}' > /opt/fake/torch/__init__.py "
     "&& export PYTHONPATH=/opt/fake:$PYTHONPATH"
 )
 REPLACED = 'class version: cuda = None\\n__version__ = "2.15.0"'
 MISSING = 'raise ImportError("libcudart.so.13: cannot open shared object file")'
-HOPPER = {
-    "label": "it",
-    "capability": "9.0",
-    "arch": "amd64",
-    "driver": None,
-    "unified_memory": False,
-    "precisions": [],
-}
-TORCH = {
-    "torch replaced": ({"before": FAKE.format(REPLACED)}, {"torch"}, "torch", "torch-other-version"),
-    "torch broken": ({"before": FAKE.format(MISSING)}, {"import"}, "import", "torch-library-missing"),
-    "torch crashes": ({"before": FAKE.format("import os; os.abort()")}, {"import"}, "import", "torch-import-crashes"),
-    "torch gone": (
-        {"options": ("--tmpfs=/usr/local/lib/python3.11/dist-packages",)},
-        {"import"},
-        "import",
-        "torch-not-installed",
-    ),
-    # The build and its CUDA are two questions with one answer; the right cause stands first.
-    "torch for CPUs": (
-        {"torch": "2.13.0a0+8145d63.nv26.06", "cuda": "13.3", "targets": {"it": HOPPER}},
-        {"torch", "cuda"},
-        "torch",
-        "cpu-torch",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TORCH)
-def test_a_fault_of_torch(verify, name):
-    changes, ids, first, cause = TORCH[name]
-    options = changes.get("options", ())
-    findings = verify(*options, checks="torch,cuda", **{key: changes[key] for key in changes if key != "options"})
-    assert failed(findings) == ids
-    assert next(id for id in findings if id in ids) == first
-    assert reports(findings[first], cause)
-
-
+KILLS = (
+    "mkdir /opt/site && printf '%b' 'import os, threading\\n"
+    "kill = lambda: threading.Timer(0.05, os.kill, (os.getpid(), {0})).start()\\n"
+    "os.register_at_fork(after_in_child=kill)\\n' > /opt/site/sitecustomize.py "
+    "&& export PYTHONPATH=/opt/site:$PYTHONPATH"
+)
 LEAKS = "import os; raise ImportError(str(dict(os.environ)) + open('/root/.netrc').read())"
+# The build and its CUDA are two questions with one answer; the right cause comes first.
+FOR_CPU = {"torch": "2.13.0a0+8145d63.nv26.06", "cuda": "13.3", "targets": {"h100": target("h100")}}
+NO_COMPILER = "rm -f /usr/bin/*g++* /usr/bin/*c++* /usr/bin/*clang*"
+PACKAGES = "--tmpfs=/usr/local/lib/python3.11/dist-packages"
+# The check and its cause, options of the container, and what else differs.
+FAULTS = [
+    ("limits", "memlock-limit", ["--ulimit=memlock=16384"]),
+    ("limits", "open-files-limit-low", ["--ulimit=nofile=256"]),
+    ("ram", "memory-low", ["--memory=1g"]),
+    ("shm", "shared-memory-small", ["--shm-size=64m"]),
+    ("shm", "shared-memory-leftovers", ["--shm-size=2m"], {"before": FULL.format("/dev/shm"), "memory": TINY}),
+    ("room", "disk-full", ["--tmpfs=/tmp:size=1m"], {"before": FULL.format("/tmp")}),
+    ("room", "temporary-space-low", ["--tmpfs=/tmp:size=100m"]),
+    ("room", "no-temporary-folder", ["--read-only", "--tmpfs=/root"]),
+    ("caches", "cache-read-only", ["--volume={hub}:/root/.cache:ro"]),
+    ("caches", "disk-full", ["--tmpfs=/root/.cache:size=1m"], {"before": FULL.format("/root/.cache")}),
+    ("caches", "cache-owned-by-root", ["--user=1000:1000", "--tmpfs=/home/dev:mode=755,uid=0"], {"uid": 1000}),
+    ("mounts", "read-only", [], {"workspace": ":ro"}),
+    ("mounts", "folder-not-mounted", [], {"mounts": ["/workspace", "/home/dev/hub"]}),
+    ("mounts", "folder-not-kept", [], {"mounts": ["/workspace", "/opt"]}),
+    ("read-only", "data-writable", ["--volume={hub}:/data"], {"read_only": ["/data"]}),
+    ("user", "runs-as-root", [], {"uid": 1000}),
+    ("user", "user-other-uid", ["--user=1000:1000", "--tmpfs=/home/dev:uid=1000"], {"uid": 1234}),
+    ("user", "no-such-user", ["--user=4321:4321", "--env=HOME=/tmp"], {"uid": 4321}),
+    ("venv", "workspace-venv", [], {"before": "mkdir -p .venv && touch .venv/pyvenv.cfg"}),
+    ("venv", "venv-active", [], {"before": VENV, "command": "/opt/v/bin/python -m gpukit"}),
+    ("protected", "protected-changed", [], {"record": "numpy==1.0\n"}),
+    ("torch", "torch-other-version", [], {"before": FAKE.format(REPLACED), "checks": "torch,cuda"}),
+    ("torch", "cpu-torch", [], {**FOR_CPU, "checks": "torch,cuda"}),
+    ("import", "torch-library-missing", [], {"before": FAKE.format(MISSING), "checks": "torch"}),
+    ("import", "torch-import-crashes", [], {"before": FAKE.format("import os; os.abort()"), "checks": "torch"}),
+    ("import", "torch-not-installed", [PACKAGES], {"checks": "torch"}),
+    ("loader", "worker-killed", [], {"before": KILLS.format(9), "checks": "loader"}),
+    ("loader", "shared-memory", [], {"before": KILLS.format(7), "checks": "loader"}),
+    ("loader", "library-crashed", [], {"before": KILLS.format(11), "checks": "loader"}),
+    ("compile", "no-cpp-compiler", [], {"before": NO_COMPILER, "checks": "compile"}),
+    ("compile", "no-python-headers", [], {"before": "find / -xdev -name Python.h -delete", "checks": "compile"}),
+]
+
+
+@pytest.mark.parametrize(("id", "cause", "options", "changes"), [(*row, {})[:4] for row in FAULTS])
+def test_a_fault_is_the_only_failure(verify, id, cause, options, changes):
+    findings = verify(*(option.format(hub=verify.hub) for option in options), **changes)
+    assert failed(findings) == ({"torch", "cuda"} if cause == "cpu-torch" else {id})
+    assert reports(findings[id], cause)
+
+
+def test_nothing_is_wrong_without_a_fault(verify):
+    assert failed(verify()) == set()
 
 
 def test_secrets_in_library_output_are_hidden(verify):
@@ -227,40 +184,6 @@ def test_secrets_in_library_output_are_hidden(verify):
     printed = str(verify(before=before, checks="import", environment=planted))
     assert "'MY_PASS': '***'" in printed
     assert [value for value in (*planted.values(), "planted-in-netrc") if value in printed] == []
-
-
-KILLS = (
-    "import os, threading\\nkill = lambda: threading.Timer(0.05, os.kill, (os.getpid(), {0})).start()\\n"
-    "os.register_at_fork(after_in_child=kill)\\n"
-)
-WORK = {
-    "a worker killed": (KILLS.format(9), "loader", "worker-killed"),
-    "a worker with a bus error": (KILLS.format(7), "loader", "shared-memory"),
-    "a worker that crashes": (KILLS.format(11), "loader", "library-crashed"),
-}
-
-
-@pytest.mark.parametrize("name", WORK)
-def test_a_worker_of_a_data_loader_ends(verify, name):
-    text, id, cause = WORK[name]
-    customize = f"mkdir /opt/site && printf '%b' '{text}' > /opt/site/sitecustomize.py"
-    before = f"{customize} && export PYTHONPATH=/opt/site:$PYTHONPATH"
-    findings = verify(before=before, checks="loader")
-    assert failed(findings) == {id}
-    assert reports(findings[id], cause)
-
-
-def test_no_compiler(verify):
-    before = "rm -f /usr/bin/*g++* /usr/bin/*c++* /usr/bin/*clang*"
-    findings = verify(before=before, checks="compile")
-    assert failed(findings) == {"compile"}
-    assert reports(findings["compile"], "no-cpp-compiler")
-
-
-def test_no_headers(verify):
-    findings = verify(before="find / -xdev -name Python.h -delete", checks="compile")
-    assert failed(findings) == {"compile"}
-    assert reports(findings["compile"], "no-python-headers")
 
 
 def test_training_is_resumed_and_ranks_meet_on_the_cpu(verify):

@@ -226,6 +226,32 @@ def test_uvx_runs_the_source(source: Path, tmp_path: Path) -> None:
     assert done.stdout.startswith("usage: gpukit")
 
 
+@pytest.mark.network
+def test_one_package_can_be_removed_beside_the_other(tmp_path: Path) -> None:
+    """The releases of the index, gpukit and exactrun, have no file in common."""
+
+    def uv(*arguments: object) -> None:
+        subprocess.run(["uv", "-q", *map(str, arguments)], check=True)
+
+    uv("build", "--wheel", f"--out-dir={tmp_path}", ROOT / "exactrun")
+    wheels = {"exactrun": next(tmp_path.glob("exactrun-*.whl"))}
+    wheels["gpukit"] = writer.write(writer.from_source(SOURCE), tmp_path)
+    for name, wheel in wheels.items():
+        (other,) = wheels.keys() - {name}
+        environment = tmp_path / f"without {name}"
+        uv("venv", environment)
+        uv("pip", "install", "--no-deps", f"--python={environment}", wheels[other], wheel)
+        uv("pip", "uninstall", f"--python={environment}", name)
+        site = next(environment.glob("lib/*/site-packages"))
+        with zipfile.ZipFile(wheels[other]) as archive:
+            assert all(
+                (site / each).read_bytes() == archive.read(each)
+                for each in archive.namelist()
+                if "dist-info" not in each
+            )
+        assert not (site / name).exists()
+
+
 # gpukit vendor
 
 

@@ -9,10 +9,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
-from tqdm.auto import tqdm
 
 from exactrun.memory import resident
 
@@ -21,11 +20,12 @@ BETWEEN = 1.0  # seconds between two lines without a terminal
 WINDOW = 30.0  # seconds over which the rate is computed
 ENOUGH = 5, 2.0  # steps and seconds that must be timed before they predict the remaining time
 ANNOUNCED = 2.0  # seconds after which the user should know what a start waits for
-JUPYTER = any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)  # and ipywidgets is installed
-
-
-class _Bar(tqdm):
-    monitor_interval = 0  # no thread, beside which workers would be forked
+try:
+    from tqdm.auto import tqdm
+except ImportError:  # lines instead of a bar
+    tqdm = None
+# With ipywidgets, tqdm draws a widget in Jupyter.
+JUPYTER = tqdm is not None and any(kind.__module__ == "tqdm.notebook" for kind in tqdm.__mro__)
 
 
 class Progress:
@@ -46,8 +46,8 @@ class Progress:
     ) -> None:
         self.total, self.done, self.samples, self.device, self.shown = total, done, samples, device, shown
         self.stream, self.clock = stream or sys.stdout, clock
-        self.drawn = shown and (self.stream.isatty() or JUPYTER)
-        self.bar: _Bar | None = None
+        self.drawn = shown and tqdm is not None and (self.stream.isatty() or JUPYTER)
+        self.bar: Any = None
         self.loss: float | None = None
         self.values: dict[str, float] = {}
         self.until: float | None = None  # the time at which it ends, whatever is done then
@@ -106,7 +106,7 @@ class Progress:
             left = (self.total - done) / self.rate
             if self.until is not None:
                 left = max(0.0, min(left, self.until - self.clock()))
-            parts.append(f"{tqdm.format_interval(left)} left")
+            parts.append(f"{_in_words(left)} left")
         return "  ".join(parts + [f"{name.replace('_', ' ')} {value:.3g}" for name, value in self.values.items()])
 
     def _draw(self, done: int) -> None:
@@ -115,7 +115,7 @@ class Progress:
             if self.stream.isatty() and not os.get_terminal_size(self.stream.fileno()).columns:
                 how |= {"dynamic_ncols": False, "ncols": 80, "nrows": 24}  # unknown: tqdm would draw nothing
             how |= {"file": self.stream, "leave": not self.stream.isatty()}
-            self.bar = _Bar(total=self.total, initial=self.done, **how)
+            self.bar = _bar(total=self.total, initial=self.done, **how)
         self.bar.n = done
         self.bar.set_description_str(self.line(done))
 
@@ -156,6 +156,19 @@ def announce(what: str, shown: bool = True) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _bar(**how: Any) -> Any:
+    class Bar(tqdm):
+        monitor_interval = 0  # no thread, beside which workers would be forked
+
+    return Bar(**how)
+
+
+def _in_words(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
 
 
 def memory(device: torch.device) -> str:

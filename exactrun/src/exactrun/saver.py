@@ -177,5 +177,6 @@ class _Memory(Sink):
 
 def _anonymous(size: int) -> mmap.mmap:
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_DONTFORK)
+    if hasattr(mmap, "MADV_DONTFORK"):  # Linux
+        memory.madvise(mmap.MADV_DONTFORK)
     return memory

@@ -56,6 +56,9 @@ def begin(worker: int) -> None:
 def _await_end() -> None:
     """End this worker on a SIGTERM from the training process, but from no other process."""
     training = multiprocessing.parent_process()
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training.pid:
-        pass
+    if not hasattr(signal, "sigwaitinfo"):  # macOS does not tell who sent a signal
+        signal.sigwait({signal.SIGTERM})
+    else:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training.pid:
+            pass
     os._exit(0)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from exactrun import checkpoint
-from exactrun.errors import TrainingError
+from exactrun import TrainingError, checkpoint
 from exactrun.metrics import Lines
 from gpukit.script.trl import quiet
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from exactrun import checkpoint
-from exactrun.errors import TrainingError
+from exactrun import TrainingError, checkpoint
 from exactrun.metrics import Lines
 
 from neural_notebook.config import Settings

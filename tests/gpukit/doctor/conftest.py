@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from gpukit.doctor.host import Config, Folder, Grant, Merge, Result, Specification, Toolkit, containers, refused
+from gpukit.host import smi
+from gpukit.host.cards import data
+from gpukit.host.facts import PciDevice
+from gpukit.host.health import xids
+from gpukit.host.memory import parse
+from gpukit.host.refusals import explain
 
 FAULTS = Path(__file__).with_name("faults")
 INFO = {
@@ -37,9 +45,6 @@ UNITS = {
 
 def machine(**changes: Any) -> SimpleNamespace:
     """A workstation with an RTX 5070 Ti and Docker 29, except for these values."""
-    from gpukit.doctor.host import Config, Folder, Grant, Merge, Result, Specification, Toolkit
-    from gpukit.host.facts import PciDevice
-
     texts = changes.pop("texts", {})
     seen = {
         "client": Result(0, "Docker version 29.1.2, build 890dcca"),
@@ -73,10 +78,15 @@ def machine(**changes: Any) -> SimpleNamespace:
         "today": date(2026, 11, 20),
         "local": None,
         "meminfo": {},
+        "smi": smi.Smi("580.95.05", (smi.Card("NVIDIA GeForce RTX 5070 Ti", used=2, memory=16303),)),
+        "log": "",
+        "special_places": (),
         "native": False,
         "native_folders": ["/home/me/.local/share", "/home/me/.cache/uv"],
         "created": False,
     }
+    seen["given"] = len(changes.get("cards", seen["cards"]).out.splitlines())
+    seen["xids"] = xids(changes.get("log", ""))
     unknown = set(changes) - set(seen)
     assert not unknown, unknown
     return SimpleNamespace(**{**seen, **changes})
@@ -97,8 +107,6 @@ class Record:
 
     @property
     def probes(self) -> SimpleNamespace:
-        from gpukit.doctor.host import Result, Toolkit, refused
-        from gpukit.host.refusals import explain
 
         changes: dict[str, Any] = {}
         for title, text in self.sections:
@@ -106,6 +114,11 @@ class Record:
             if kind in ("client", "server", "cards", "mig", "listed", "fabric", "inside") or kind == "info":
                 code = None if words[:1] in (["missing"], ["late"]) else int(words[0]) if words else 0
                 changes[kind] = Result(code, text, timed_out=words == ["late"])
+            elif kind == "smi":
+                log = f"<nvidia_smi_log><driver_version>580.95.05</driver_version>{text}</nvidia_smi_log>"
+                changes[kind] = smi.read(Result(None, err=text, timed_out=True) if words else Result(0, log))
+            elif kind == "log":
+                changes[kind] = text if not words else None
             elif kind == "stderr":
                 changes[words[0]] = Result(int(words[1]), "", text)
             elif kind == "engine":
@@ -115,18 +128,12 @@ class Record:
             elif kind == "file":
                 changes.setdefault("texts", {})[words[0]] = text.strip()
                 if words[0] == "/proc/meminfo":
-                    from gpukit.host.memory import parse
-
                     changes["meminfo"] = parse(text)
             elif kind == "containers":
-                from gpukit.doctor.host import containers
-
                 changes["containers"] = tuple(containers(text))
             elif kind == "probes":
                 changes.update(_plain(text))
             elif kind == "toolkit":
-                from gpukit.doctor.host import Specification
-
                 parts = dict(re.split(r":\s*", line, maxsplit=1) for line in text.strip().splitlines())
                 paths = [part.split("=") for part in parts.get("specifications", "").split()]
                 changes["toolkit"] = Toolkit(
@@ -142,7 +149,6 @@ class Record:
 
 def _plain(text: str) -> dict[str, Any]:
     """Lines such as `system: wsl`, `pci: gpu nouveau`, `units: nvidia-fabricmanager=inactive`."""
-    from gpukit.host.facts import PciDevice
 
     found: dict[str, Any] = {}
     for line in text.strip().splitlines():
@@ -155,6 +161,10 @@ def _plain(text: str) -> dict[str, Any]:
             found[name] = tuple(value.split())
         elif name == "gone":
             found["exists"] = ({"/dev/nvidiactl"} - set(value.split())).__contains__
+        elif name == "given":
+            found[name] = int(value)
+        elif name == "special_places":
+            found[name] = tuple(value.split())
         elif name in ("secure_boot", "built"):
             found[name] = value == "yes"
         elif name == "free_gb":
@@ -184,41 +194,14 @@ def with_stack(record: Record, make_stack: Any) -> Any:
     """The stack that the record asks for: hardware ids of the catalogue, and other values as JSON."""
     changes = json.loads(record.about.get("stack", "{}"))
     if "targets" in record.about:
-        changes["targets"] = {id: TARGETS[id] for id in record.about["targets"].split()}
+        changes["targets"] = {id: target(id) for id in record.about["targets"].split()}
         kernels = {"sass": ["7.5", "8.0", "8.6", "9.0", "10.0", "12.0"], "ptx": []}
         changes.setdefault("kernels", {target["arch"]: kernels for target in changes["targets"].values()})
     return make_stack(**changes)
 
 
-def _target(
-    label: str, capability: str | None, arch: str = "amd64", driver: str | None = None, unified: bool = False
-) -> dict[str, Any]:
-    return {
-        "label": label,
-        "capability": capability,
-        "arch": arch,
-        "driver": driver,
-        "unified_memory": unified,
-        "precisions": ["fp16"],
-    }
-
-
-TARGETS = {
-    "rtx-50": _target("GeForce RTX 50 series", "12.0", driver="570.86.16"),
-    "rtx-40": _target("GeForce RTX 40 series", "8.9", driver="525.78.01"),
-    "rtx-30": _target("GeForce RTX 30 series", "8.6"),
-    "h100": _target("H100, H200", "9.0", driver="520.56.06"),
-    "a100": _target("A100", "8.0", driver="450.80.02"),
-    "t4-rtx-20": _target("T4", "7.5"),
-    "gh200": _target("GH200", "9.0", "arm64", "535.129.03"),
-    "rtx-pro-blackwell": _target("RTX PRO Blackwell", "12.0", driver="570.124.06"),
-    "l4-l40s-arm": _target("RTX Ada beside a Jetson", "8.9", "arm64"),
-    "b200": _target("B200", "10.0", driver="570.86.15"),
-    "gb300": _target("GB300", "10.3", "arm64", "580.82.07"),
-    "dgx-spark": _target("DGX Spark", "12.1", "arm64", "580.95.05", True),
-    "jetson-orin": _target("Jetson Orin", "8.7", "arm64", None, True),
-    "jetson-thor": _target("Jetson Thor", "11.0", "arm64", None, True),
-    "cpu": _target("No GPU", None),
-}
-
-__all__ = ["Record", "machine", "records", "replace", "with_stack"]
+def target(id: str) -> dict[str, Any]:
+    """A target of stack.json, as the catalogue has it."""
+    known = data("cards")[id]
+    fields = ("label", "capability", "arch", "driver", "last_driver", "modules", "unified_memory", "precisions")
+    return {field: known[field] for field in fields}

@@ -1,6 +1,5 @@
 """Doctor's judgement on what tools are known to say, and its probes on this machine."""
 
-import contextlib
 import json
 import os
 from datetime import date
@@ -9,26 +8,10 @@ import jsonschema
 import pytest
 
 from gpukit.doctor import main as doctor
-from gpukit.doctor.host import (
-    Background,
-    Config,
-    Container,
-    Folder,
-    Grant,
-    Host,
-    Merge,
-    Port,
-    Result,
-    _merge_leftovers,
-    containers,
-    refused,
-)
-from gpukit.doctor.mounts import shown
-from gpukit.errors.diagnose import diagnose
+from gpukit.doctor.host import Config, Container, Folder, Grant, Host, Merge, Port, Result, containers, refused
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
-from gpukit.host.cards import Card, cards, data, hardware
-from gpukit.host.process import run as run_process
+from gpukit.host.cards import Card, data, hardware
 from gpukit.host.refusals import explain
 from gpukit.host.stacks import update_answers
 from gpukit.project.stack import load
@@ -49,12 +32,20 @@ def folder(**changes):
     return Folder(**{**seen, **changes})
 
 
+def mount(**changes):
+    return {"config": Config((folder(**changes),))}
+
+
+def smi(code, text, **more):
+    return {"cards": Result(code, text), **more}
+
+
 HEALTHY = {
-    "no numbers from nvidia-smi": {"cards": Result(0, "Orin (nvgpu), [N/A], [N/A]\n")},
+    "no numbers from nvidia-smi": smi(0, "Orin (nvgpu), [N/A], [N/A]\n"),
     "mounts to be made": {
         "config": Config((folder(target="/home/dev/.cache/huggingface", kind="missing", usable=True),))
     },
-    "a mounted file": {"config": Config((folder(target="/home/dev/.gitconfig", kind="file"),))},
+    "a mounted file": mount(target="/home/dev/.gitconfig", kind="file"),
     "a container that runs": {"inside": Result(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-1)\n")},
     "ports that are free": {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", False), Port(8888, "JupyterLab", "", True))},
     "no systemd": {"units": {}, "pci": None},
@@ -67,146 +58,96 @@ def test_nothing_is_wrong_with_a_healthy_machine(host, make_stack, name):
     assert problems(findings) == {}
 
 
+NO_HANDLE = "Unable to determine the device handle for GPU 0000:01:00.0:"
+LDCACHE = "nvidia-container-cli: ldcache error: process /sbin/ldconfig.real failed with error code: 1"
 # What is seen -> the one check that reports it, the id of its cause, and a command in its remedy. Recorded ones are in
 # faults/.
-FAULTS = {
-    "docker hangs": (
-        {"client": Result(None, err="no answer in 4 s", timed_out=True)},
+FAULTS = [
+    (
         "client",
         "docker-client-hangs",
+        {"client": Result(None, err="no answer in 4 s", timed_out=True)},
         "docker --version",
     ),
-    "podman's folder": (
-        {"engine": {"DockerRootDir": "/home/me/.local/share/containers/storage"}},
-        "engine",
-        "docker-is-podman",
-    ),
-    "an unknown error of the engine": (
-        {"info": Result(1, "", "something new")},
-        "engine",
-        "docker-unknown-error",
-        "docker info",
-    ),
-    "a card in no list": (
-        {"cards": Result(0, "NVIDIA RTX of next year, 580.95.05, 12.7\n")},
-        "card",
-        "card-not-listed",
-        "./launch verify",
-    ),
-    "an unknown error of nvidia-smi": ({"cards": Result(1, "", "?")}, "driver", "nvidia-smi-fails", "nvidia-smi"),
-    "module without tools": ({"cards": Result(None)}, "driver", "driver-tools-not-installed"),
-    "an engine far away": ({"endpoint": "ssh://me@lab"}, "mounts", "engine-on-other-machine"),
-    "a file for a folder": (
-        {"config": Config((folder(target="/workspace", kind="file"),))},
-        "mounts",
-        "mount-source-is-file",
-        "mv /srv/x /srv/x.old",
-    ),
-    "a link to nothing": (
-        {"config": Config((folder(kind="dangling", usable=False),))},
-        "mounts",
-        "mount-source-dangling",
-        "rm /srv/x",
-    ),
-    "root's folder": ({"config": Config((folder(usable=False),))}, "mounts", "mount-source-not-yours", "sudo chown"),
-    "others' data": (
-        {"config": Config((folder(usable=False, read_only=True),))},
-        "mounts",
-        "mount-source-not-readable",
-        "ls -ld /srv/x",
-    ),
-    "nothing there": ({"config": Config((folder(kind="missing"),))}, "mounts", "mount-source-missing", "mkdir -p"),
-    "a dead network drive": ({"config": Config((folder(kind="silent", usable=False),))}, "mounts", "network-drive"),
-    "not to be made": (
-        {"config": Config((folder(target="/workspace", kind="missing", usable=False),))},
+    ("engine", "docker-is-podman", {"engine": {"DockerRootDir": "/home/me/.local/share/containers/storage"}}),
+    ("engine", "docker-unknown-error", {"info": Result(1, "", "something new")}, "docker info"),
+    ("card", "card-not-listed", smi(0, "NVIDIA RTX of next year, 580.95.05, 12.7\n"), "./launch verify"),
+    ("driver", "nvidia-smi-fails", {"cards": Result(1, "", "?")}, "nvidia-smi"),
+    ("driver", "driver-tools-not-installed", {"cards": Result(None)}),
+    ("mounts", "engine-on-other-machine", {"endpoint": "ssh://me@lab"}),
+    ("mounts", "mount-source-is-file", mount(target="/workspace", kind="file"), "mv /srv/x /srv/x.old"),
+    ("mounts", "mount-source-dangling", mount(kind="dangling", usable=False), "rm /srv/x"),
+    ("mounts", "mount-source-not-yours", mount(usable=False), "sudo chown"),
+    ("mounts", "mount-source-not-readable", mount(usable=False, read_only=True), "ls -ld /srv/x"),
+    ("mounts", "mount-source-missing", mount(kind="missing"), "mkdir -p"),
+    ("mounts", "network-drive", mount(kind="silent", usable=False)),
+    (
         "mounts",
         "mount-source-not-creatable",
+        mount(target="/workspace", kind="missing", usable=False),
         "sudo install -d",
     ),
-    "a comma": ({"config": Config((folder(source="/srv/a,b"),))}, "mounts", "comma-in-path"),
-    "no configuration": (
-        {"config": Config(error="x is not valid JSON")},
-        "mounts",
-        "devcontainer-unreadable",
-        "git diff .devcontainer",
-    ),
-    "unmerged": (
-        {"merge": Merge(("Dockerfile",), ("compose.yaml",))},
-        "merge",
-        "conflict-markers",
-        "git add Dockerfile compose.yaml",
-    ),
-    "rejected": ({"merge": Merge(rejected=("Dockerfile.rej",))}, "merge", "update-rejected", "rm Dockerfile.rej"),
-    "a host's environment": ({"environments": (".venv",)}, "venv", "workspace-venv", "mv .venv"),
-    "a taken port": (
-        {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", True),)},
-        "ports",
-        "port-of-program",
-        "MLFLOW_PORT=5001",
-    ),
-    "docker does not work": ({"client": Result(1, "", "Segmentation fault")}, "client", "docker-client-broken"),
-    "a Mac": (
-        {"system": "macos", "cards": Result(None), "pci": None, "module": ""},
+    ("mounts", "comma-in-path", mount(source="/srv/a,b")),
+    ("mounts", "devcontainer-unreadable", {"config": Config(error="x is not valid JSON")}, "git diff .devcontainer"),
+    ("merge", "conflict-markers", {"merge": Merge(("Dockerfile", "compose.yaml"))}, "git add Dockerfile compose.yaml"),
+    ("merge", "update-rejected", {"merge": Merge(rejected=("Dockerfile.rej",))}, "rm Dockerfile.rej"),
+    ("venv", "workspace-venv", {"environments": (".venv",)}, "mv .venv"),
+    ("ports", "port-of-program", {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", True),)}, "MLFLOW_PORT=5001"),
+    ("client", "docker-client-broken", {"client": Result(1, "", "Segmentation fault")}),
+    (
         "driver",
         "mac-without-gpu",
+        {"system": "macos", "cards": Result(None), "pci": None, "module": ""},
         "./launch --cpu",
     ),
-    "nothing to be seen": ({"cards": Result(None), "pci": None, "module": ""}, "driver", "driver-not-found"),
-    "a stuck driver": (
-        {"cards": Result(9, "Failed to initialize NVML: Unknown Error\n")},
-        "driver",
-        "driver-stuck",
-        "sudo reboot",
-    ),
-    "a driver in part": (
-        {"cards": Result(12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure")},
+    ("driver", "driver-not-found", {"cards": Result(None), "pci": None, "module": ""}),
+    ("driver", "driver-stuck", smi(9, "Failed to initialize NVML: Unknown Error\n"), "sudo reboot"),
+    (
         "driver",
         "driver-half-installed",
+        smi(12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure"),
     ),
-    "no handle": (
-        {"cards": Result(15, "Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n")},
-        "driver",
-        "gpu-lost",
-    ),
-    "not loaded, in NVML's words": (
-        {"cards": Result(1, "Failed to initialize NVML: Driver Not Loaded\n"), "module": ""},
+    ("driver", "gpu-lost", smi(15, f"{NO_HANDLE} Unknown Error\n")),
+    (
         "driver",
         "driver-not-loaded",
+        {"cards": Result(1, "Failed to initialize NVML: Driver Not Loaded\n"), "module": ""},
         "sudo modprobe nvidia",
     ),
-    "an error of the engine that is known": (
-        {"info": Result(1, "", 'error getting credentials - err: exec: "docker-credential-desktop"')},
+    (
         "engine",
         "credential-helper",
+        {"info": Result(1, "", 'error getting credentials - err: exec: "docker-credential-desktop"')},
     ),
-    "an engine that answers too late for the GPU": (
-        {"grant": Grant(False, "Docker did not respond.", "docker-hangs")},
+    (
         "gpu",
         "docker-hangs",
+        {"grant": Grant(False, "Docker did not respond.", "docker-hangs")},
         "sudo systemctl restart docker",
     ),
-    "an error beside the GPU, when it is asked for": (
-        {"grant": Grant(None, "It cannot be asked.", output="exec /bin/sh: exec format error")},
+    (
         "gpu",
         "wrong-architecture",
+        {"grant": Grant(None, "It cannot be asked.", output="exec /bin/sh: exec format error")},
     ),
-    "no room for a native environment": (
-        {"native": True, "free_gb": lambda folder: 3.0 if folder.endswith("uv") else 200.0},
+    (
         "disk",
         "environment-does-not-fit",
+        {"native": True, "free_gb": lambda folder: 3.0 if folder.endswith("uv") else 200.0},
         "du -xh",
     ),
-    "an unknown refusal": ({"grant": Grant(False, "The GPU is asleep.", output="it sleeps")}, "gpu", "gpu-refused"),
-}
+    ("running", "gpu-lost", {"inside": Result(9, "", f"{NO_HANDLE} GPU is lost.  Reboot the system\n")}),
+    ("gpu", "wrong-architecture", {"grant": refused(explain(LDCACHE, "It cannot be asked"))}),
+    ("gpu", "gpu-refused", {"grant": Grant(False, "The GPU is asleep.", output="it sleeps")}),
+]
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_fault_is_the_only_failure(host, make_stack, findings_schema, name):
-    seen, id, cause, *command = FAULTS[name]
+@pytest.mark.parametrize(("id", "cause", "seen", "commands"), [(*row[:3], row[3:]) for row in FAULTS])
+def test_fault_is_the_only_failure(host, make_stack, findings_schema, id, cause, seen, commands):
     findings = judged(host(**seen), make_stack())
     assert list(problems(findings)) == [id]
     assert findings[id].cause_id == cause
-    assert all(f"`{each}" in findings[id].remedy for each in command)
+    assert all(f"`{each}" in findings[id].remedy for each in commands)
     jsonschema.validate(to_json("doctor", "demo", list(findings.values())), findings_schema)
 
 
@@ -222,12 +163,6 @@ def test_native_needs_no_engine_and_its_own_disk(host, make_stack):
     }
     assert [findings[id].status for id in ("disk", "driver", "caches")] == ["PASS"] * 3
     assert "/home/me" in findings["disk"].seen
-
-
-def test_a_known_error_in_a_container_has_the_cause_of_its_text(host, make_stack):
-    text = "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system\n"
-    found = judged(host(inside=Result(9, "", text)), make_stack())["running"]
-    assert (found.status, found.cause_id) == ("FAIL", diagnose(text).causes[0].cause.id)
 
 
 def test_other_refusals_show_the_message_of_the_engine(host, make_stack):
@@ -261,51 +196,21 @@ def test_where_images_lie(host, make_stack, engine, looked_at):
 
 
 @pytest.mark.parametrize(
-    ("end", "channel", "status", "command"),
-    [
-        ("2027-02-19", "current", "PASS", ""),
-        ("2027-02-18", "current", "WARN", "./launch update"),
-        ("2026-11-19", "pin", "WARN", "./launch update --answers release=current"),
-        (None, "current", "SKIP", ""),
-    ],
-)
-def test_end_of_life(host, make_stack, end, channel, status, command):
-    found = judged(host(), make_stack(end_of_life=end, channel=channel))["base"]
-    assert (found.status, found.remedy) == (status, f"`{command}`" if command else "")
-
-
-@pytest.mark.parametrize(
     ("facts", "status", "said"),
     [
+        ({"end_of_life": "2027-02-19"}, "PASS", "2027-02-19"),
+        ({"end_of_life": "2027-02-18"}, "WARN", "`./launch update`"),
+        ({"end_of_life": "2026-11-19", "channel": "pin"}, "WARN", "`./launch update --answers release=current`"),
+        ({"end_of_life": None}, "SKIP", "wheel 2.14.1-cu130"),
         ({"base": "ngc", "release": "26.07"}, "SKIP", "NVIDIA supports a release until the next one"),
         ({"base": "ngc", "release": "26.03"}, "SKIP", "ngc 26.03, superseded by a newer release"),
         ({"base": "cuda", "release": "12.9.2-torch-2.14.1"}, "SKIP", "announced no date for this branch"),
         ({"release": "2.11.0-cu130", "end_of_life": "2028-08-09"}, "PASS", "2028-08-09, superseded by a newer release"),
     ],
 )
-def test_a_base_whose_publisher_has_a_rule(host, make_stack, facts, status, said):
+def test_the_end_of_a_base(host, make_stack, facts, status, said):
     found = judged(host(), make_stack(**facts))["base"]
     assert found.status == status and said in str(found)
-
-
-def test_rows_of_nvidia_smi():
-    assert cards("NVIDIA H100 80GB HBM3, SXM, 580.95.05, 9.0\nOrin (nvgpu), N/A, [N/A]\n\nnonsense\n") == [
-        Card("NVIDIA H100 80GB HBM3, SXM", "580.95.05", "9.0"),
-        Card("Orin (nvgpu)", "", ""),
-    ]
-
-
-def test_a_refusal_has_the_cause_of_its_text(host, make_stack):
-    text = "nvidia-container-cli: ldcache error: process /sbin/ldconfig.real failed with error code: 1"
-    found = judged(host(grant=refused(explain(text, "It cannot be asked"))), make_stack())["gpu"]
-    assert (found.status, found.cause_id) == ("FAIL", diagnose(text).causes[0].cause.id)
-
-
-def test_asking_a_command(tmp_path):
-    assert run_process(["sh", "-c", "echo out; echo err >&2; exit 3"], 5) == Result(3, "out\n", "err\n")
-    assert run_process(["no-such-command-here"], 5).code is None
-    result = run_process(["sleep", "5"], 0.1)
-    assert (result.code, result.timed_out) == (None, True)
 
 
 def test_where_nvidia_smi_is(monkeypatch, tmp_path):
@@ -326,24 +231,21 @@ def test_where_nvidia_smi_is(monkeypatch, tmp_path):
 
 def test_mount_sources_as_they_are(monkeypatch, tmp_path, stack_file, generate):
     monkeypatch.setenv("HOME", str(tmp_path))
-    with Host(load(stack_file()), generate(data_dir="/nowhere/data", credentials=["aws"])) as host:
-        kinds = {folder.target: folder.kind for folder in host.config.folders}
+    host = Host(load(stack_file()), generate(data_dir="/nowhere/data", credentials=["aws"]))
+    kinds = {folder.target: folder.kind for folder in host.config.folders}
     assert kinds["/workspace"] == "folder"
     assert kinds["/data"] == "missing"
     assert kinds["/home/dev/.aws"] == "missing"
 
 
-def test_a_folder_that_is_not_mine(monkeypatch, tmp_path, stack_file, generate):
+def test_a_folder_that_is_not_mine(monkeypatch, stack_file, generate):
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
-    with Host(load(stack_file()), generate()) as host:
-        usable = {folder.target: folder.usable for folder in host.config.folders}
+    usable = {folder.target: folder.usable for folder in Host(load(stack_file()), generate()).config.folders}
     assert usable == {"/workspace": False, "/home/dev/.cache/huggingface": False}
 
 
-def test_nothing_reachable_is_reported_in_seconds(monkeypatch, capsys, stack_file, tmp_path):
+def test_nothing_reachable_is_reported(monkeypatch, capsys, stack_file, tmp_path):
     """Every tool hangs: doctor waits for them together and not for each in turn."""
-    from time import monotonic
-
     for name in ("docker", "nvidia-smi"):
         tool = tmp_path / name
         tool.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
@@ -352,9 +254,7 @@ def test_nothing_reachable_is_reported_in_seconds(monkeypatch, capsys, stack_fil
     monkeypatch.setattr("gpukit.doctor.host.LONG_TIMEOUT", 0.4)
     monkeypatch.setattr("gpukit.doctor.host.SHORT_TIMEOUT", 0.2)
     monkeypatch.setattr("gpukit.doctor.host.ENGINE_TIMEOUT", 0.4)
-    started = monotonic()
     assert doctor.main(["--stack", str(stack_file()), "--skip", "mounts"]) == 2
-    assert monotonic() - started < 25  # on a busy machine
     assert "UNKNOWN: could not check client, driver." in capsys.readouterr().out
 
 
@@ -382,14 +282,6 @@ def test_the_command_keeps_the_targets_there_are(make_stack, stack_data, cpu_onl
     assert update_answers(make_stack(), "v100") == "--answers 'also_on=[v100]'"
 
 
-def test_paths_hide_the_home_directory(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/ada")
-    assert shown("/home/ada/data") == "~/data"
-    assert shown("/home/ada/my data", command=True) == '"$HOME/my data"'
-    assert shown("/home/adam", command=True) == "/home/adam"
-    assert shown("/srv/my data", command=True) == "'/srv/my data'"
-
-
 def test_early_reports_blocking_problems_and_never_fails(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert doctor.main(["--early"]) == 0
@@ -398,7 +290,7 @@ def test_early_reports_blocking_problems_and_never_fails(monkeypatch, capsys, tm
 
 # Each is one line, as VS Code shows it.
 EARLY = {
-    "a comma": ({"config": Config((folder(source="/srv/a,b"),))}, "Mount sources: /srv/a,b."),
+    "a comma": (mount(source="/srv/a,b"), "Mount sources: /srv/a,b."),
     "far away": ({"endpoint": "ssh://me@lab"}, "Mount sources: an engine on another machine."),
     "no engine": ({"info": Result(1, "", "Cannot connect to the Docker daemon")}, "Docker engine: unix:///var/run/"),
     "a full disk": ({"free_gb": lambda folder: 1.0}, "Disk space: 1 GB free in /var/lib/docker."),
@@ -411,20 +303,12 @@ EARLY = {
 def test_early_reports(monkeypatch, capsys, host, stack_file, name):
     """What would stop the container, also what only VS Code cannot do; nothing else, and never with a failure."""
     seen, line = EARLY[name]
-    monkeypatch.setattr("gpukit.doctor.main.Host", lambda stack, gpu: contextlib.nullcontext(host(**seen)))
+    monkeypatch.setattr("gpukit.doctor.main.Host", lambda stack, cpu: host(**seen))
     monkeypatch.setenv("GPUKIT_PROJECT", str(stack_file().parent))
     assert doctor.early() == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == (1 if line else 0)
     assert not line or lines[0].startswith(f"doctor: {line}")
-
-
-def test_leftovers_of_an_update(tmp_path):
-    (tmp_path / ".devcontainer").mkdir()
-    (tmp_path / ".devcontainer/devcontainer.json").write_text("<<<<<<< before\n{}\n=======\n>>>>>>> after\n")
-    (tmp_path / "Dockerfile.rej").write_text("x")
-    (tmp_path / "README.md").write_text("a line of <<<<<<< and nothing else\n")
-    assert _merge_leftovers(tmp_path) == ((".devcontainer/devcontainer.json",), ("Dockerfile.rej",))
 
 
 def test_containers_as_docker_describes_them():
@@ -444,19 +328,20 @@ def test_containers_as_docker_describes_them():
     assert list(containers("no JSON")) == []
 
 
-def test_hanging_probe_is_abandoned():
-    from time import monotonic, sleep
-
-    started = monotonic()
-    later = Background(lambda: sleep(30), 0.1, "otherwise")
-    assert later.value == "otherwise"
-    assert monotonic() - started < 25  # on a busy machine
-    assert Background(lambda: 1 / 1, 5, None).value == 1
+def test_this_machine(stack_file):
+    host = Host(load(stack_file()))
+    assert isinstance(host.today, date)
+    assert host.system in ("linux", "wsl", "macos", "windows")
+    assert host.free_gb("/") > 0
+    assert host.free_gb("/no/such/folder") is None
 
 
-def test_today_is_a_date(stack_file):
-    with Host(load(stack_file())) as host:
-        assert isinstance(host.today, date)
-        assert host.system in ("linux", "wsl", "macos", "windows")
-        assert host.free_gb("/") > 0
-        assert host.free_gb("/no/such/folder") is None
+def test_messages_of_the_engine_hide_names(host, make_stack, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    for endpoint in ("ssh://ada@lab.example.com", "tcp://lab.example.com:2376", "unix:///home/ada/docker.sock"):
+        words = f"error during connect: {endpoint}: dial lab.example.com: no route, see /home/ada/.docker/x"
+        for answer in (Result(1, "", words), Result(None, err="no answer in 6 s", timed_out=True)):
+            findings = run(doctor.CHECKS, host(endpoint=endpoint, info=answer), make_stack())
+            output = json.dumps([finding.__dict__ for finding in findings])
+            assert "ada" not in output
+            assert "lab.example.com" not in output or endpoint.startswith("unix")

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from gpukit.doctor import health
 from gpukit.doctor import main as doctor
-from gpukit.doctor.host import Host
+from gpukit.doctor.host import Host, Result
 from gpukit.findings.checks import run, select
 from gpukit.project.stack import load
 from gpukit.wheel.vendor import put
@@ -39,8 +40,7 @@ def project(generate, tmp_path, monkeypatch):
 def findings(project, *ids):
     stack = load(project / "stack.json")
     checks = [check for check in select(doctor.CHECKS) if check.id in ids]
-    with Host(stack, project) as probes:
-        return {finding.id: finding for finding in run(checks, probes, stack)}
+    return {finding.id: finding for finding in run(checks, Host(stack, project), stack)}
 
 
 def test_an_update_that_was_not_finished(project):
@@ -59,10 +59,15 @@ def test_an_update_that_was_not_finished(project):
     assert found["mounts"].status == "SKIP"
 
 
-def test_conflict_markers_without_git(project):
+def test_what_an_update_leaves_without_git(project):
     path = project / ".devcontainer/devcontainer.json"
-    path.write_text(f"<<<<<<< before updating\n{path.read_text()}=======\n{{}}\n>>>>>>> after updating\n")
+    intact = path.read_text(encoding="utf-8")
+    (project / "README.md").write_text("a line of <<<<<<< and nothing else\n", encoding="utf-8")
+    path.write_text(f"<<<<<<< before updating\n{intact}=======\n{{}}\n>>>>>>> after updating\n", encoding="utf-8")
     assert findings(project, "merge")["merge"].seen == ".devcontainer/devcontainer.json"
+    path.write_text(intact, encoding="utf-8")
+    (project / "Dockerfile.rej").write_text("x", encoding="utf-8")
+    assert findings(project, "merge")["merge"].seen == "Dockerfile.rej"
 
 
 def test_a_virtual_environment_of_the_host(project):
@@ -71,20 +76,19 @@ def test_a_virtual_environment_of_the_host(project):
     assert findings(project, "venv")["venv"].status == "WARN"
 
 
-def test_a_taken_port(project, monkeypatch):
+def test_a_taken_port(project):
+    def taken(port):
+        probes = Host(load(project / "stack.json"), project)
+        probes.containers = ()  # without asking an engine
+        return {each.number: each.taken for each in probes.ports}[port]
+
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = server.getsockname()[1]
         (project / ".env").write_text(f"MLFLOW_PORT={port}\n", encoding="utf-8")
-        stack = load(project / "stack.json")
-        with Host(stack, project) as probes:
-            probes.containers = ()  # without asking an engine
-            taken = {each.number: each.taken for each in probes.ports}
-    assert taken[port] is True
-    with Host(stack, project) as probes:
-        probes.containers = ()
-        assert {each.number: each.taken for each in probes.ports}[port] is False
+        assert taken(port)
+    assert not taken(port)
 
 
 def test_a_cache_that_is_gone(project):
@@ -101,6 +105,99 @@ def test_cache_of_another_user(project):
     (project / ".launch").mkdir()
     (project / ".launch/huggingface").mkdir(mode=0o500)
     assert findings(project, "merge", "mounts")["mounts"].status == "FAIL"
+
+
+XML = "<nvidia_smi_log><driver_version>{driver}</driver_version>{gpus}</nvidia_smi_log>"
+GPU = "<gpu><product_name>{name}</product_name></gpu>"
+
+
+@pytest.fixture
+def rented(project, tmp_path, monkeypatch, capsys):
+    """`rented("NVIDIA H100, 580.95.05, 9.0", "--strict")`: the exit code, and the findings, on a host with this GPU."""
+
+    def run_doctor(row, *options, container=True, gpus=1):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        name, driver = row.split(", ")[:2]
+        xml = XML.format(driver=driver, gpus=GPU.format(name=name) * gpus)
+        script = (
+            "exec sleep 60"
+            if not name
+            else f"""case "$*" in
+        "-q -x") echo "{xml}";;
+        *compute_cap*) for each in $(seq {gpus}); do echo "{row}"; done;;
+        esac"""
+        )
+        (tmp_path / "bin/nvidia-smi").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (tmp_path / "bin/nvidia-smi").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+        monkeypatch.setattr("gpukit.host.facts.container", lambda: container)
+        monkeypatch.setattr("gpukit.doctor.host.LONG_TIMEOUT", 6.0 if name else 0.3)
+        monkeypatch.chdir(project)
+        only = "--only=driver,card,health,xid,busy,lost,link,clocks"
+        code = doctor.main(["--json", only, *options], native=True)
+        document = json.loads(capsys.readouterr().out)
+        assert document["exit_code"] == code
+        return code, {finding["id"]: finding for finding in document["findings"]}
+
+    return run_doctor
+
+
+def test_a_rented_host_with_an_older_driver_is_given_back(rented):
+    code, found = rented("NVIDIA GeForce RTX 5090, 570.86.16, 12.0")
+    remedy = found["driver"]["remedy"]
+    assert (code, found["driver"]["cause_id"]) == (1, "driver-too-old")
+    assert "Give this machine back" in remedy and "driver 580" in remedy
+    assert "reboot" not in remedy.lower() and "install" not in remedy.lower()
+    assert found["health"]["status"] == "SKIP"
+    _, found = rented("NVIDIA GeForce RTX 5090, 570.86.16, 12.0", container=False)
+    assert "Give this machine back" not in found["driver"]["remedy"]
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 3)])
+def test_a_card_of_another_target_is_a_warning(rented, options, code):
+    given, found = rented("NVIDIA H100 80GB HBM3, 580.95.05, 9.0", *options)
+    assert (given, found["card"]["status"]) == (code, "WARN")
+    assert {each["status"] for id, each in found.items() if id != "card"} <= {"PASS", "SKIP"}
+
+
+def test_a_driver_that_hangs_is_unknown(rented):
+    code, found = rented(", , ")
+    assert (code, found["driver"]["cause_id"], found["driver"]["completed"]) == (2, "driver-hangs", False)
+
+
+@pytest.mark.parametrize(("gpus", "busy"), [("all", "WARN"), ("0", "PASS"), ("1", "WARN"), ("GPU-1", "WARN")])
+def test_only_the_requested_gpus_have_to_be_free(project, monkeypatch, gpus, busy):
+    memory = "<fb_memory_usage><total>100 MiB</total><used>{} MiB</used></fb_memory_usage>"
+    states = [f"<gpu><uuid>GPU-{index}</uuid>{memory.format(used)}</gpu>" for index, used in enumerate((1, 50))]
+    answers = {"smi": Result(0, XML.format(driver="580", gpus="".join(states)))}
+    stack = load(project / "stack.json")
+    probes = Host(stack, project)
+    probes.gpus = gpus
+    monkeypatch.setattr(probes, "_answer", lambda name: answers.get(name, Result(None)))
+    assert run([health.busy], probes, stack)[0].status == busy
+
+
+def test_seven_of_eight_gpus(rented, tmp_path, monkeypatch):
+    """As the kernel lists them: eight GPUs of the driver, and one that another module holds."""
+    for index in range(9):
+        device = tmp_path / f"bus/0000:0{index}:00.0"
+        module = tmp_path / ("modules/nvidia" if index else "modules/vfio-pci")
+        device.mkdir(parents=True)
+        module.mkdir(parents=True, exist_ok=True)
+        (device / "class").write_text("0x030200\n", encoding="utf-8")
+        (device / "vendor").write_text("0x10de\n", encoding="utf-8")
+        (device / "driver").symlink_to(module)
+    monkeypatch.setattr("gpukit.host.facts.PCI", str(tmp_path / "bus"))
+    monkeypatch.setattr("gpukit.doctor.host.DEVICES", tmp_path)
+    row = "NVIDIA GeForce RTX 5090, 580.95.05, 12.0"
+    code, found = rented(row, gpus=7)
+    assert (code, found["lost"]["seen"], found["lost"]["cause_id"]) == (1, "7 of 8", "gpu-missing")
+    assert rented(row, gpus=8)[0] == 0
+    for index in (0, 1):  # a job or a container that was given two
+        (tmp_path / f"nvidia{index}").touch()
+    assert rented(row, gpus=2)[0] == 0
+    code, found = rented(row, gpus=1)
+    assert (code, found["lost"]["seen"]) == (1, "1 of 2")
 
 
 # With a real client of Docker, and real engines where one is asked.
@@ -125,12 +222,8 @@ def test_an_engine_that_is_stopped(project, tmp_path, monkeypatch, left):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     with listening(tmp_path / "docker.sock", answer=False) if left != "nothing" else contextlib.nullcontext():
         found = findings(project, "client", "engine", "disk", "ports")
-    assert {id: finding.status for id, finding in found.items()} == {
-        "client": "PASS",
-        "engine": "FAIL",
-        "disk": "SKIP",
-        "ports": "SKIP",
-    }
+    statuses = {id: finding.status for id, finding in found.items()}
+    assert statuses == {"client": "PASS", "engine": "FAIL", "disk": "SKIP", "ports": "SKIP"}
     assert found["engine"].cause_id == "docker-host-silent"
 
 

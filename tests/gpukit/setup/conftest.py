@@ -8,17 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.gpukit.doctor.conftest import TARGETS, machine
+from tests.gpukit.doctor.conftest import machine, target
 
-DRIVERS = {  # as the catalogue says, for the targets of doctor's tests
-    "rtx-50": ("open", None),
-    "rtx-40": ("either", None),
-    "h100": ("either", None),
-    "dgx-spark": ("open", None),
-    "jetson-orin": (None, None),
-    "cpu": (None, None),
-    "v100": ("proprietary", "580"),
-}
 MORE = {
     "release": {"ID": "debian", "VERSION_ID": "12", "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)"},
     "packages": frozenset({"docker-ce", "docker-ce-cli"}),
@@ -74,9 +65,8 @@ def make_context(make_stack):
         more = {**MORE, **{name: changes.pop(name) for name in [*changes] if name in MORE}}
         probes = machine(**changes)
         vars(probes).update(more)
-        known = {**TARGETS, "v100": {**TARGETS["rtx-30"], "label": "V100", "capability": "7.0"}}
-        data = {name: {**known[name], "modules": DRIVERS[name][0], "last_driver": DRIVERS[name][1]} for name in targets}
-        gpu = any(target["capability"] for target in data.values())
+        data = {name: target(name) for name in targets}
+        gpu = any(each["capability"] for each in data.values())
         stack = make_stack(targets=data, driver="580" if gpu else None)
         found = repositories(SYSTEMS[distribution], probes.arch, mirrors or {})
         return Context(probes, stack, SYSTEMS[distribution], found, stack.targets.get(hardware), wanted, interrupted)

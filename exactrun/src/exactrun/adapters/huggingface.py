@@ -39,7 +39,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import rotate_checkpoints
 
-from exactrun import checkpoint
+from exactrun import checkpoint, hashed
 from exactrun.adapters.epochs import keyed
 from exactrun.checkpoint import CheckpointError
 from exactrun.errors import TrainingError
@@ -270,7 +270,7 @@ def seal(folder: Path, step: int, about: dict[str, Any]) -> None:
     files = {}
     for path in _files(folder):
         with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashed.digest(file)
         sync(path)
         files[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": digest}
     for each in {folder, *(path.parent for path in _files(folder))}:

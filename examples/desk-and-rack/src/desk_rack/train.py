@@ -9,8 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from exactrun.errors import TrainingError
-from exactrun.run import Run
+from exactrun import Run, TrainingError
 from gpukit.script.errors import report_errors
 from gpukit.script.settings import parse
 from gpukit.script.start import Start, finish, is_evaluated, start

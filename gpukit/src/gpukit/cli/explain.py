@@ -53,7 +53,8 @@ def explain(options: argparse.Namespace) -> int:
     if not text.strip():
         raise RefusalError("the text is empty.", code=2)
     stated = read_machine(options.machine)
-    stated = replace(stated, **{fact: answer == "yes" for fact, answer in given_facts(options).items()})
+    answers = {fact: getattr(options, name) for fact, (name, _) in QUESTIONS.items()}
+    stated = replace(stated, **{fact: answer == "yes" for fact, answer in answers.items() if answer})
     here = Machine() if options.machine else this_machine(engine_matters(text))
     diagnosis = diagnose(text, here, stated=stated)
     question = deciding_question(text, here, stated)
@@ -111,10 +112,6 @@ def read_machine(file: str) -> Machine:
     except ValueError as error:
         advice = "write it with `gpukit doctor --json` on that machine"
         raise RefusalError(f"{file} does not describe a machine ({error}): {advice}.", code=2) from None
-
-
-def given_facts(options: argparse.Namespace) -> dict[str, str]:
-    return {fact: getattr(options, name) for fact, (name, _) in QUESTIONS.items() if getattr(options, name)}
 
 
 def deciding_question(text: str, here: Machine, stated: Machine) -> str:

@@ -51,10 +51,6 @@ def sign_entry(sign: Sign, place: str, known: dict[str, str]) -> str:
 
 
 def cause_entry(cause: Cause, place: str, known: dict[str, str]) -> str:
-    pairs = (("cause", cause.why), ("check", cause.check), ("remedy", cause.remedy))
-    return entry([(name, worded(text, place, known)) for name, text in pairs])
-
-
-def entry(pairs: list[tuple[str, str]]) -> str:
-    filled = (f"{name:<8}{' '.join(PLACEHOLDER.sub('...', text).split())}" for name, text in pairs if text)
-    return "\n".join(filled)
+    texts = {"cause": cause.why, "check": cause.check, "remedy": cause.remedy}
+    words = {name: PLACEHOLDER.sub("...", worded(text, place, known)) for name, text in texts.items()}
+    return "\n".join(f"{name:<8}{' '.join(text.split())}" for name, text in words.items() if text)

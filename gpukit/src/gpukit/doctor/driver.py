@@ -157,17 +157,10 @@ def _highest_floor(stack: Stack) -> str:
     return max((floor for floor in floors if floor), key=version, default="a current one")
 
 
-def _base(stack: Stack) -> str:
-    return (
-        f"PyTorch for CUDA {stack.cuda}"
-        if stack.standalone and stack.base == "wheel"
-        else f"The base image ({stack.image})"
-    )
-
-
 def _floor(card: Card, stack: Stack) -> tuple[str | None, str]:
     """The driver that the base or this GPU needs, whichever is newer, and what needs it."""
-    base = (stack.driver, _base(stack))
+    wheel = stack.base == "wheel"
+    base = (stack.driver, f"PyTorch for CUDA {stack.cuda}" if wheel else f"the base image ({stack.image})")
     needs = [(t.driver, t.label) for t in stack.targets.values() if t.driver and t.capability == card.capability]
     # Several targets may have this capability: the lowest requirement is the one that rejects none of them.
     card_needs = min(needs, key=lambda need: version(need[0]), default=(None, ""))

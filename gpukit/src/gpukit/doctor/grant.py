@@ -16,12 +16,11 @@ from gpukit.project.stack import Stack, version
 OLD_MESSAGE = 'could not select device driver "" with capabilities: [[gpu]]'
 REFRESH_SINCE = "1.18"  # from here on, the toolkit writes and updates the specification by itself
 
-# Rules for the engine's messages; the missing part depends on the machine.
-NO_GPU_DRIVER = {"no-gpu-driver"}
-UNKNOWN_RUNTIME = {"runtime-unknown"}
+# Signs of the engine's messages; the missing part depends on the machine.
+TOOLKIT_SIGNS = {"no-gpu-driver", "runtime-unknown"}
 MISSING_PROGRAM = {"runtime-missing", "toolkit-missing"}
-CDI_RULES = {"cdi-no-vendor", "cdi-unresolved"}
-DRIVER_RULES = {"driver-unseen", "cdi-stale", "cdi-broken"}
+CDI_SIGNS = {"cdi-no-vendor", "cdi-unresolved"}
+DRIVER_SIGNS = {"driver-unseen", "cdi-stale", "cdi-broken"}
 
 
 @check(
@@ -89,7 +88,7 @@ def _stale(probes: Any, seen: str, expected: str) -> Finding | None:
 def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
     """The missing part, if the engine's message has several causes and the machine decides."""
     info, toolkit, seen, about = facts(probes.info), probes.toolkit, _last_error(text), set(sign_ids(text))
-    if not about & (NO_GPU_DRIVER | UNKNOWN_RUNTIME | MISSING_PROGRAM | CDI_RULES | DRIVER_RULES):
+    if not about & (TOOLKIT_SIGNS | MISSING_PROGRAM | CDI_SIGNS | DRIVER_SIGNS):
         return None
     if desktop(info) and "driver-unseen" not in about:
         return problem("docker-desktop-without-gpu", seen, expected)
@@ -97,12 +96,12 @@ def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
         return problem("docker-snap", seen, expected)
     if stale := _stale(probes, seen, expected):
         return stale
-    if about & DRIVER_RULES:
+    if about & DRIVER_SIGNS:
         return None
     if about & MISSING_PROGRAM or not (toolkit.version or toolkit.runtime):
         incomplete = _configured(info) or toolkit.version
         return problem("toolkit-incomplete" if incomplete else "toolkit-not-installed", seen, expected)
-    if about & CDI_RULES:
+    if about & CDI_SIGNS:
         if probes.gpus not in (None, "all") and cdi(info):
             return problem("gpu-unknown", seen, expected, name=probes.gpus)
         if toolkit.specifications:

@@ -13,14 +13,14 @@ import re
 import shutil
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpukit.errors.machine import Machine
-from gpukit.host import facts, uv
+from gpukit.host import facts, health, smi, uv
 from gpukit.host.memory import meminfo
 from gpukit.host.preflight import GPU_KINDS, refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
@@ -39,9 +39,11 @@ CARDS = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=
 MIG = ["nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader"]
 FABRIC = ["nvidia-smi", "--query-gpu=fabric.state", "--format=csv,noheader"]
 LISTED = ["nvidia-smi", "-L"]
+JOURNAL = ["journalctl", "--dmesg", "--boot", "--quiet", "--output=cat"]
 TOOLKIT = ["nvidia-ctk", "--version"]
 UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-cdi-refresh.path", "docker")
 SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
+DEVICES = Path("/dev")
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,7 @@ class Container:
 class Merge:
     """Files that `copier update` left in conflict, as paths in the project."""
 
-    unmerged: tuple[str, ...] = ()  # according to git's index
-    marked: tuple[str, ...] = ()  # conflict markers in the text
+    conflicts: tuple[str, ...] = ()  # by git's index, or by the markers in the text
     rejected: tuple[str, ...] = ()  # .rej files
 
 
@@ -123,6 +124,11 @@ class Port:
     taken: bool  # by another program than this project's
 
 
+def _answered(name: str) -> property:
+    """The result of one of the commands that were started together."""
+    return property(lambda host: host._answer(name))
+
+
 class Host:
     """This machine. Slow probes are started together in the background."""
 
@@ -130,12 +136,11 @@ class Host:
         self,
         stack: Stack,
         project: Path | None = None,
-        gpu: bool = True,
         cpu: bool = False,
         local: Machine | None = None,
         native: bool = False,
     ) -> None:
-        """`native`: a program runs here without a container, so no engine is asked."""
+        """`cpu`: no GPU is asked for. `native`: a program runs here without a container, so no engine is asked."""
         self.project, self.native = project or root(), native
         self._stack, self.cpu, self._known = stack, cpu, local
         commands = {
@@ -145,20 +150,15 @@ class Host:
             "endpoint": (ENDPOINT, SHORT_TIMEOUT),
         }
         commands = {} if native else commands
-        smi = {"cards": CARDS} if gpu else {}
-        if stack.gpu and gpu:
-            smi.update(mig=MIG, fabric=FABRIC, listed=LISTED)
+        queries = {} if cpu else {"cards": CARDS}
+        if stack.gpu and not cpu:
+            queries.update(mig=MIG, fabric=FABRIC, listed=LISTED, smi=smi.COMMAND)
             commands.update(toolkit=(TOOLKIT, SHORT_TIMEOUT), units=(["systemctl", "is-active", *UNITS], SHORT_TIMEOUT))
-        commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in smi.items()})
+            commands.update(journal=(JOURNAL, SHORT_TIMEOUT))
+        commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in queries.items()})
         self._asked = {name: self._ask(*what) for name, what in commands.items()}
         self._folders = Background(self._look_at_folders, SHORT_TIMEOUT, None)
         self._merge = Background(self._look_at_merge, SHORT_TIMEOUT, Merge())
-
-    def __enter__(self) -> Host:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     @staticmethod
     def _ask(argv: list[str], seconds: float) -> Background:
@@ -181,39 +181,44 @@ class Host:
         """The facts about this machine: `machine` in --json."""
         return self._local.value
 
-    @property
-    def client(self) -> Result:
-        return self._answer("client")
-
-    @property
-    def info(self) -> Result:
-        return self._answer("info")
-
-    @property
-    def server(self) -> Result:
-        return self._answer("server")
+    client = _answered("client")
+    info = _answered("info")
+    server = _answered("server")
+    cards = _answered("cards")
+    mig = _answered("mig")
+    fabric = _answered("fabric")
+    listed = _answered("listed")  # `nvidia-smi -L`: the only list with MIG slices
 
     @property
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
         return self._answer("endpoint").out.strip()
 
-    @property
-    def cards(self) -> Result:
-        return self._answer("cards")
+    @cached_property
+    def smi(self) -> smi.Smi:
+        """What nvidia-smi says of the state of the GPUs that are requested, or of all."""
+        found = smi.read(self._answer("smi"))
+        chosen = (self.gpus or "all").split(",")
+        cards = [card for index, card in enumerate(found.cards) if {str(index), card.uuid} & {*chosen}]
+        return replace(found, cards=tuple(cards) or found.cards)
+
+    @cached_property
+    def log(self) -> str | None:
+        """The kernel's log of this boot; None if this user cannot read it."""
+        return health.kernel_log() or self._answer("journal").out or None
 
     @property
-    def mig(self) -> Result:
-        return self._answer("mig")
+    def xids(self) -> tuple[tuple[str, int], ...] | None:
+        return health.xids(self.log)
 
-    @property
-    def fabric(self) -> Result:
-        return self._answer("fabric")
-
-    @property
-    def listed(self) -> Result:
-        """`nvidia-smi -L`: the only list with MIG slices."""
-        return self._answer("listed")
+    @cached_property
+    def given(self) -> int:
+        """How many GPUs of the driver this process should see. Containers and Slurm's jobs see the whole bus, but can
+        open only the device files of their own GPUs.
+        """
+        nodes = sum(os.access(node, os.R_OK | os.W_OK) for node in DEVICES.glob("nvidia[0-9]*"))
+        bus = sum(device.kind == "gpu" and device.driver == "nvidia" for device in self.pci or ())
+        return min(filter(None, (nodes, bus)), default=0)
 
     @cached_property
     def units(self) -> dict[str, str]:
@@ -228,7 +233,8 @@ class Host:
     @cached_property
     def special_places(self) -> tuple[str, ...]:
         """Whose sentences come first; on a DGX Spark, the driver comes with DGX OS."""
-        return ("spark",) if self.exists(facts.FASTOS) else (self.system,)
+        inside = ("container",) if facts.container() else ()
+        return (*inside, "spark" if self.exists(facts.FASTOS) else self.system)
 
     @cached_property
     def arch(self) -> str:
@@ -299,7 +305,7 @@ class Host:
             if self._project.gpus is None:
                 return Grant(None, "devcontainer.json requests no GPU.")
             self._project.engine.cpu_helps = False  # the remedy should make the GPU work, not avoid it
-            _limit_timeout(self._project.engine)
+            self._project.engine.patience = ENGINE_TIMEOUT
             found = refusal(self._project)
         except ConfigError as error:
             return Grant(None, str(error))
@@ -334,8 +340,9 @@ class Host:
         if self._stack.standalone:
             return Merge()
         listed = run(["git", "-C", str(self.project), "ls-files", "--unmerged", "-z", "."], SHORT_TIMEOUT - 0.5).out
-        unmerged = sorted({line.partition("\t")[2] for line in listed.split("\0") if line})
-        return Merge(tuple(unmerged), *_merge_leftovers(self.project))
+        unmerged = {line.partition("\t")[2] for line in listed.split("\0") if line}
+        marked, rejected = _merge_leftovers(self.project)
+        return Merge(tuple(sorted(unmerged.union(marked))), rejected)
 
     @cached_property
     def environments(self) -> tuple[str, ...]:
@@ -407,16 +414,6 @@ class Host:
             return about.f_favail if about.f_files else None
 
         return Background(look, SHORT_TIMEOUT, None).value
-
-
-def _limit_timeout(engine: Any) -> None:
-    """Use a shorter timeout for the engine than launch does."""
-    asked = engine.call
-
-    def ask_soon(*arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
-        return asked(*arguments, stdin=stdin, seconds=min(seconds or ENGINE_TIMEOUT, ENGINE_TIMEOUT))
-
-    engine.call = ask_soon
 
 
 def refused(found: RefusalError) -> Grant:

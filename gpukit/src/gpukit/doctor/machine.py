@@ -16,6 +16,8 @@ LEAST = 0.2
 # The driver may fail to allocate with less than this really free, whatever the page cache could give back.
 # Source: https://docs.nvidia.com/dgx/dgx-spark/known-issues.html, which recommends to drop the caches (2026-11-23).
 UNCACHED = 0.1
+# The driver's line when an allocation fails: https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358 (2026-11-25)
+FAILED = "_memdescAllocInternal"
 
 
 def _unreadable(probes: Any, stack: Stack) -> Finding | None:
@@ -74,7 +76,7 @@ def fabric(probes: Any, stack: Stack) -> Finding:
 @check(
     "memory",
     "Unified memory",
-    causes="shared-memory-taken shared-memory-swapped shared-memory-cached",
+    causes="shared-memory-taken shared-memory-swapped shared-memory-refused shared-memory-cached",
     skip=without_gpu,
 )
 def memory(probes: Any, stack: Stack) -> Finding:
@@ -93,6 +95,8 @@ def memory(probes: Any, stack: Stack) -> Finding:
         return problem("shared-memory-taken", seen, f"at least {LEAST * total / 1e9:.0f} GB free")
     if swapped > swap / 2:
         return problem("shared-memory-swapped", seen, "little swap used")
+    if failed := (probes.log or "").count(FAILED):
+        return problem("shared-memory-refused", f"{seen}; {count(failed, 'failed allocation')} of the driver", "none")
     if here["MemFree"] < UNCACHED * total:
         return problem(
             "shared-memory-cached",

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from gpukit.doctor import card, disk, driver, engine, grant, machine, mounts, project, running
+from gpukit.doctor import card, disk, driver, engine, grant, health, machine, mounts, project, running
 from gpukit.doctor.host import Host
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
-from gpukit.findings.checks import Check, Extra, checks_of, command, run
-from gpukit.findings.finding import FAIL, skipped
+from gpukit.findings.checks import Check, checks_of, command, natively, run
+from gpukit.findings.finding import FAIL, Finding, skipped
 from gpukit.findings.private import mask
 from gpukit.host import facts, stacks
 from gpukit.project.location import find_root, root
@@ -35,7 +37,7 @@ which driver, image, and PyTorch does the GPU need? Nothing is written and nothi
   ./launch doctor --early             one line for each problem that would stop the container; exits with 0"""
 
 # Causes come before their consequences: without a driver, an engine cannot grant a GPU.
-CHECKS = checks_of(engine, project, mounts, driver, card, machine, grant, running, disk)
+CHECKS = checks_of(engine, project, mounts, driver, card, health, machine, grant, running, disk)
 ENGINE_CHECKS = ("engine", "gpu", "reload", "disk")
 # `./launch preflight` runs next and checks `gpu`; the other checks are not about starting a container.
 EARLY_CHECKS = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "memory", "disk")
@@ -60,19 +62,20 @@ def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False)
     native = native and find_root() is not None
     here: list[Machine] = []
 
-    def look(stack: Stack) -> Host:
+    def look(stack: Stack) -> contextlib.AbstractContextManager[Host]:
         project = Path.cwd() if stack.standalone else None
-        return Host(stack, project, gpu=not cpu, cpu=cpu, local=here[0] if here else None, native=native)
+        probes = Host(stack, project, cpu=cpu, local=here[0] if here else None, native=native)
+        return contextlib.nullcontext(probes)
 
     def needed() -> Stack:
         here.append(facts.local(None))
         return stacks.needs(here[0], cpu)
 
-    def more(probes: Any, stack: Stack) -> Extra:
-        document: dict[str, Any] = {"machine": facts.to_json(probes.local)}
-        if not stack.standalone:
-            return Extra(document)
-        return report(probes.local, stack, document)
+    def more(probes: Any, stack: Stack) -> tuple[dict[str, Any], str]:
+        document, text = {"machine": facts.to_json(probes.local)}, ""
+        if stack.standalone:
+            document["needs"], text = report(probes.local, stack)
+        return document, text
 
     return command("doctor", ABOUT, adapted(CHECKS, cpu, native), look, argv, needs=needed, more=more)
 
@@ -80,42 +83,24 @@ def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False)
 def adapted(checks: Iterable[Check], cpu: bool = False, native: bool = False) -> list[Check]:
     """The checks, adapted to --cpu and --native, and outside a project to machines without Docker or without a GPU."""
     if native:
-        checks = [without_containers(each) for each in checks]
-
-    def judge(each: Check) -> Any:
-        def judged(probes: Any, stack: Stack) -> Any:
-            if (
-                stack.standalone
-                and each.id in ENGINE_CHECKS
-                and probes.client.code is None
-                and not probes.client.timed_out
-            ):
-                return skipped("docker-absent")
-            finding = each.judge(probes, stacks.without_gpu(stack) if cpu else stack)
-            if stack.standalone and (finding.cause_id == "docker-not-installed"):
-                return skipped("docker-not-needed")
-            if stack.standalone and not cpu and finding.cause_id == "no-gpu-requested":
-                found = probes.local.gpus
-                return (
-                    skipped("no-build-for-gpu" if found else "no-gpu-in-machine")
-                    if each.id != "card" or not found
-                    else card.not_supported(found)
-                )
-            return finding
-
-        return judged
-
-    return [replace(each, judge=judge(each)) for each in checks]
+        checks = [natively(each, stacks.natively) for each in checks]
+    return [replace(each, judge=partial(_judged, each, cpu)) for each in checks]
 
 
-def without_containers(each: Check) -> Check:
-    if each.container:
-        return replace(each, judge=lambda probes, stack: skipped("not-used-natively"), needs=())
-    containers = [other.id for other in CHECKS if other.container]
-    needs = tuple(need for need in each.needs if need not in containers)
-    return replace(
-        each, judge=lambda probes, stack: each.judge(probes, stacks.natively(stack)), needs=needs, native=True
-    )
+def _judged(each: Check, cpu: bool, probes: Any, stack: Stack) -> Finding:
+    if not stack.standalone:
+        return each.judge(probes, stacks.without_gpu(stack) if cpu else stack)
+    if each.id in ENGINE_CHECKS and probes.client.code is None and not probes.client.timed_out:
+        return skipped("docker-absent")
+    finding = each.judge(probes, stack)
+    if finding.cause_id == "docker-not-installed":
+        return skipped("docker-not-needed")
+    if finding.cause_id == "no-gpu-requested" and not cpu:
+        found = probes.local.gpus
+        if found and each.id == "card":
+            return card.not_supported(found)
+        return skipped("no-build-for-gpu" if found else "no-gpu-in-machine")
+    return finding
 
 
 def early() -> int:
@@ -125,11 +110,10 @@ def early() -> int:
         hide = mask(root())
         without = GPU_CHECKS if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
         chosen = [check for check in CHECKS if check.id in EARLY_CHECKS and check.id not in without]
-        with Host(stack, gpu=not without) as probes:
-            for finding in run(chosen, probes, stack):
-                if finding.status == FAIL or not finding.completed or finding.cause_id in BLOCKING:
-                    seen = shorten(finding.seen, 80, placeholder=" ...")
-                    print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
+        for finding in run(chosen, Host(stack, cpu=bool(without)), stack):
+            if finding.status == FAIL or not finding.completed or finding.cause_id in BLOCKING:
+                seen = shorten(finding.seen, 80, placeholder=" ...")
+                print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)
     except (StackError, OSError):
         pass  # starting the container reports it
     return 0

@@ -6,7 +6,6 @@ import textwrap
 from typing import Any
 
 from gpukit.errors.machine import Machine
-from gpukit.findings.checks import Extra
 from gpukit.host import facts
 from gpukit.host.cards import data
 from gpukit.host.memory import usual
@@ -27,8 +26,8 @@ UNKNOWN_CARD = "The GPU is not known until its driver is installed. Name it with
 PART_OF_JETPACK = "part of JetPack 7 or newer"
 
 
-def report(machine: Machine, stack: Stack, document: dict[str, Any]) -> Extra:
-    """The text below the findings, and the same as JSON."""
+def report(machine: Machine, stack: Stack) -> tuple[dict[str, Any], str]:
+    """What this machine needs: for the JSON document, and as the text below the findings."""
     ids = [id for id in facts.hardware(machine) if id in stack.targets] or (["cpu"] if not stack.gpu else [])
     wheel, id = dict(stack.native), ids[0] if ids else ""
     found = data("stacks")["stacks"][next(iter(stack.targets))]
@@ -36,7 +35,7 @@ def report(machine: Machine, stack: Stack, document: dict[str, Any]) -> Extra:
     own = not stack.gpu or not id or stack.targets[id].modules  # the driver is not part of the system, as on a Jetson
     floor = max(floors, key=version, default=None) if stack.gpu and own else None
     notes = _notes(machine, stack, id)
-    document["needs"] = {
+    needs = {
         "hardware": ids,
         "label": stack.targets[id].label if id else "",
         "driver": floor,
@@ -51,22 +50,19 @@ def report(machine: Machine, stack: Stack, document: dict[str, Any]) -> Extra:
         "unified_memory": bool(id and stack.targets[id].unified_memory),
         "notes": notes,
     }
-    about = document["needs"]["label"] or "an NVIDIA GPU"
+    about = needs["label"] or "an NVIDIA GPU"
+    here = f" (here: {machine.driver})" if machine.driver else ""
     lines = [f"For this machine ({about}):" if stack.gpu else "For this machine, without a GPU:"]
     rows = [
-        ("driver", f"{floor} or newer{_installed_driver(machine)}" if floor else "" if own else PART_OF_JETPACK),
+        ("driver", f"{floor} or newer{here}" if floor else "" if own else PART_OF_JETPACK),
         ("PyTorch", f"{wheel['torch']}" + (f", built for CUDA {wheel['cuda']}" if wheel["cuda"] else "")),
         ("install", wheel["install"]),
         ("image", f"{stack.image}  ({found['why']})"),
-        ("precision", ", ".join(document["needs"]["precisions"])),
+        ("precision", ", ".join(needs["precisions"])),
     ]
     lines += [f"  {name:<10} {text}" for name, text in rows if text]
     wrapped = (textwrap.fill(note, 100, initial_indent="  ", subsequent_indent="  ") for note in notes)
-    return Extra(document, "\n".join([*lines, *wrapped]))
-
-
-def _installed_driver(machine: Machine) -> str:
-    return f" (here: {machine.driver})" if machine.driver else ""
+    return needs, "\n".join([*lines, *wrapped])
 
 
 def _notes(machine: Machine, stack: Stack, id: str) -> list[str]:

@@ -16,11 +16,9 @@ from gpukit.project.support import NOTICE_DAYS
 @check("merge", "Update finished", causes="conflict-markers update-rejected", project=True)
 def merge(probes: Any, stack: Stack) -> Finding:
     """A file with conflict markers is neither valid configuration nor valid code."""
-    files = sorted({*probes.merge.unmerged, *probes.merge.marked})
-    if files:
+    if files := probes.merge.conflicts:
         return problem("conflict-markers", _first_files(files), "no conflicts", files=" ".join(files[:5]))
-    if probes.merge.rejected:
-        rejected = probes.merge.rejected
+    if rejected := probes.merge.rejected:
         return problem("update-rejected", _first_files(rejected), "no .rej files", files=" ".join(rejected[:5]))
     return passed("no conflicts")
 

@@ -249,17 +249,13 @@ def _succeeded(whole: Text, hits: list[Hit]) -> bool:
     if not after or (last >= 0 and any(number > last for number in whole.alarms)):
         return False
     if last < 0 and whole.alarms:
-        return any(map(reports_success, after[-3:])) and not _traceback(after)
+        return any(map(reports_success, after[-3:])) and "Traceback (most recent" not in "\n".join(after[-40:])
     goes_on = any(map(reports_success, after[-8:])) or sum(says("progress", line) for line in after) >= 2
     return goes_on or (last < 0 and (any(whole.quiet) or len(after) >= 5))
 
 
 def reports_success(line: str) -> bool:
     return says("success", line) and not says("no_success", line)
-
-
-def _traceback(lines: list[str]) -> bool:
-    return any("Traceback (most recent" in line for line in lines[-40:])
 
 
 def _others(whole: Text, hits: list[Hit]) -> bool:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import codecs
 import re
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import BinaryIO
 
 CHUNK = 1 << 20  # bytes read at a time
 MAX_LINE = 4_000  # characters of a line that are kept, half from each end
-MAX_SHAPES = 40_000  # lines that differ in more than digits; after that, only lines that report an error are kept
+MAX_SHAPES = 10_000  # lines that differ in more than digits; after that, only lines that report an error are kept
+MAX_ERRORS = 5_000  # of these and the lines after them; the last ones are kept
+AFTER_ERROR = 2  # lines that are kept with one that reports an error
 LAST_LINES = 500  # lines at the end that are always kept
 MAX_TEXT = 90_000  # characters in all
 
 DIGITS = bytes.maketrans(b"123456789", b"000000000")
-ERROR_WORDS = (
-    *(b"error", b"exception", b"fail", b"fatal", b"denied", b"refused", b"cannot", b"traceback", b"killed", b"xid"),
-    *(b"invalid", b"not found", b"unable"),
-)
+ERRORS = re.compile(b"error|exception|fail|fatal|denied|refused|cannot|traceback|killed|xid|invalid|not found|unable")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\u2500-\u257f\u200b\ufeff]")
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" ")
 
@@ -35,29 +36,45 @@ def read(stream: BinaryIO) -> str:
     """
     first: dict[bytes, tuple[int, bytes]] = {}
     last: dict[bytes, tuple[int, bytes]] = {}
-    alarms: deque[tuple[int, bytes]] = deque(maxlen=MAX_SHAPES // 8)
+    errors: deque[tuple[int, bytes]] = deque(maxlen=MAX_ERRORS)
     end: deque[tuple[int, bytes]] = deque(maxlen=LAST_LINES)
-    for number, line in enumerate(_lines(stream)):
-        if len(line) > MAX_LINE:
-            line = line[: MAX_LINE // 2] + b" ... " + line[-MAX_LINE // 2 :]
-        shape = line.translate(DIGITS)
-        if shape in first:
-            last[shape] = (number, line)
-        elif len(first) < MAX_SHAPES:
-            first[shape] = (number, line)
-        else:
-            end.append((number, line))
-            if _reports_error(line):
-                alarms.append((number, line))
-    kept = sorted({*first.values(), *last.values(), *alarms, *end})
+    number = 0  # of the line
+    for lines in _chunks(stream):
+        others = []
+        for line in lines:
+            number += 1
+            if len(line) > MAX_LINE:
+                line = line[: MAX_LINE // 2] + b" ... " + line[-MAX_LINE // 2 :]
+            shape = line.translate(DIGITS)
+            if shape in first:
+                last[shape] = (number, line)
+            elif len(first) < MAX_SHAPES:
+                first[shape] = (number, line)
+            else:
+                others.append((number, line))
+        errors.extend(_last_errors(others))
+        end.extend(others)
+    kept = sorted({*first.values(), *last.values(), *errors, *end})
     return "\n".join(line.decode("utf-8", "replace") for line in _relevant([line for _, line in kept]))
+
+
+def _last_errors(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """The last lines that report an error, each with those after it, in order."""
+    found: list[tuple[int, bytes]] = []
+    for place in reversed(range(len(lines))):
+        if len(found) >= MAX_ERRORS:
+            break
+        if ERRORS.search(lines[place][1].lower()):
+            found += reversed(lines[place : place + 1 + AFTER_ERROR])
+    return found[::-1]
 
 
 def _relevant(lines: list[bytes]) -> list[bytes]:
     """If a text is too long: the lines that report an error with the next two, and the start and the end."""
     if sum(map(len, lines)) <= MAX_TEXT:
         return lines
-    near = {number + more for number, line in enumerate(lines) if _reports_error(line) for more in range(3)}
+    errors = [number for number, line in enumerate(lines) if ERRORS.search(line.lower())]
+    near = {number + more for number in errors for more in range(1 + AFTER_ERROR)}
     near |= {*range(LAST_LINES), *range(len(lines) - LAST_LINES, len(lines))}
     lines = [line for number, line in enumerate(lines) if number in near]
     start = _within(lines, MAX_TEXT // 3)
@@ -65,23 +82,14 @@ def _relevant(lines: list[bytes]) -> list[bytes]:
     return start + _within(rest[::-1], MAX_TEXT - MAX_TEXT // 3)[::-1]
 
 
-def _reports_error(line: bytes) -> bool:
-    lower = line.lower()
-    return any(word in lower for word in ERROR_WORDS)
-
-
 def _within(lines: list[bytes], most: int) -> list[bytes]:
     """The first of these lines, up to `most` characters in total."""
-    size = 0
-    for number, line in enumerate(lines):
-        size += len(line) + 1
-        if size > most:
-            return lines[:number]
-    return lines
+    sizes = list(accumulate(len(line) + 1 for line in lines))
+    return lines[: bisect_right(sizes, most)]
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream as UTF-8, whatever its encoding; very long lines are split."""
+def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines of a stream as UTF-8, whatever its encoding, some at a time; very long lines are split."""
     chunk = stream.read(CHUNK)
     encoding = _encoding(chunk)
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace") if encoding else None
@@ -89,14 +97,14 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
     while chunk:
         data = rest + (decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk)
         *lines, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        yield from lines
         if len(rest) > CHUNK:
-            yield rest
+            lines.append(rest)
             rest = b""
+        yield lines
         # A short read is the end: on a terminal, another read would wait for a second Ctrl-D.
         chunk = stream.read(CHUNK) if len(chunk) == CHUNK else b""
     if rest:
-        yield rest
+        yield [rest]
 
 
 def _encoding(start: bytes) -> str:

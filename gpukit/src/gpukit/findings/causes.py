@@ -30,7 +30,8 @@ class Cause:
     """One thing that can be wrong. Code uses only `id`; the sentences are for users.
 
     `check`: how to distinguish it from other causes of the same error text. `when`: the condition that supports it or
-    rules it out, see gpukit.errors.conditions. `status`: of a check that finds it.
+    rules it out, see gpukit.errors.conditions. `status`: of a check that finds it. `host`: only another
+    host helps in a container.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Cause:
     check: Forms = ""
     when: Any = None
     status: str = "FAIL"
+    host: bool = False
 
 
 def cause(id: str, **differing: Any) -> Cause:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from types import ModuleType
@@ -72,31 +72,21 @@ def place_of(stack: Stack, native: bool) -> str:
     return NATIVE if native else PROJECT
 
 
-@dataclass(frozen=True)
-class Extra:
-    """What a command prints besides its findings: in the JSON document, and below the table."""
-
-    json: dict[str, Any] = field(default_factory=dict)
-    text: str = ""
-
-
 def check(
     id: str,
     title: str,
     needs: str = "",
     causes: str | Iterable[str] = (),
     level: str = "quick",
-    about: str = "",
     project: bool = False,
     container: bool = False,
     skip: Callable[[Any, Stack], Finding | None] = lambda probes, stack: None,
 ) -> Callable[[Callable[[Any, Stack], Finding]], Check]:
-    """Turn a function into a check.
+    """Turn a function into a check; its docstring is the description in `explain` and the docs.
 
     Args:
         needs: the ids of the checks that it needs, separated by spaces
         causes: the ids of the causes that it can report, separated by spaces, or a list
-        about: its description in `explain` and the docs (default: the docstring)
         skip: why there is nothing to check; None if there is
     """
     ids = tuple(causes.split() if isinstance(causes, str) else causes)
@@ -105,10 +95,19 @@ def check(
         def judged(probes: Any, stack: Stack) -> Finding:
             return skip(probes, stack) or judge(probes, stack)
 
-        text = " ".join((about or judge.__doc__ or "").split())
-        return Check(id, title, judged, tuple(needs.split()), ids, level, text, project, container)
+        about = " ".join((judge.__doc__ or "").split())
+        return Check(id, title, judged, tuple(needs.split()), ids, level, about, project, container)
 
     return decorated
+
+
+def natively(each: Check, own: Callable[[Stack], Stack]) -> Check:
+    """A check in a native environment, where nothing is about a container. `own`: the stack as it is there."""
+
+    def judged(probes: Any, stack: Stack) -> Finding:
+        return skipped("not-used-natively") if each.container else each.judge(probes, own(stack))
+
+    return replace(each, judge=judged, native=True)
 
 
 def checks_of(*modules: ModuleType, level: str = "") -> list[Check]:
@@ -176,13 +175,13 @@ def command(
     argv: list[str] | None = None,
     record: Callable[[list[Finding], Any, Stack, Path | None], str] | None = None,
     needs: Callable[[], Stack] | None = None,
-    more: Callable[[Any, Stack], Extra] = lambda probes, stack: Extra(),
+    more: Callable[[Any, Stack], tuple[dict[str, Any], str]] = lambda probes, stack: ({}, ""),
 ) -> int:
     """The command line that doctor and verify share.
 
     `record` stores a run and returns a message with its path, or why it was not stored. `needs`: the requirements of
     this machine's hardware, which replace stack.json outside a project; checks of a project are then left out. `more`:
-    what is added to the findings.
+    what is added to the findings, in the JSON document and below the table.
     """
     checks = list(checks)
     options = _parser(tool, about, checks, record is not None).parse_args(argv)
@@ -217,7 +216,7 @@ def command(
                 chosen, probes, stack, lambda number, each: say(f"[{number + 1}/{len(chosen)}] {each.title}")
             )
         findings = [replace(map_texts(finding, hide), link=_link(finding, stack)) for finding in findings]
-        added = more(probes, stack)
+        document, text = more(probes, stack)
         try:
             if options.report:
                 notes.append(f"Written: {_report(tool, options, findings, stack)}; {ISSUE}.")
@@ -228,11 +227,11 @@ def command(
                 tool, hide(f"{error.filename} cannot be written: {error.strerror or error}"), options.json
             )
     if options.json:
-        print(json.dumps({**to_json(tool, stack.project, findings, strict=options.strict), **added.json}, indent=2))
+        print(json.dumps({**to_json(tool, stack.project, findings, strict=options.strict), **document}, indent=2))
     else:
         print(table(findings, shutil.get_terminal_size().columns, use_color(sys.stdout)))
-    if added.text and not options.json:
-        print(f"\n{added.text}")
+        if text:
+            print(f"\n{text}")
     sys.stdout.flush()
     for note in notes:
         print(hide(note), file=sys.stderr)

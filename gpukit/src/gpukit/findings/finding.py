@@ -78,7 +78,8 @@ def in_words(finding: Finding, place: str, install: str = "") -> Finding:
         return finding
     known = {**finding.values, **({"install": install} if install else {})}
     own = cause(finding.cause_id)
-    texts = {"cause": own.why, "remedy": own.remedy}
+    elsewhere = own.host and "container" in finding.special
+    texts = {"cause": own.why, "remedy": cause("other-host").remedy if elsewhere else own.remedy}
     words = {name: worded(text, place, known, finding.special) for name, text in texts.items()}
     return replace(finding, **words)
 

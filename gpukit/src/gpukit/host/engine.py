@@ -24,6 +24,8 @@ REMOVED = 10.0  # seconds for the removal of a container; an engine that hangs d
 class Engine:
     """The docker command, with the environment from which secrets and settings are passed by name."""
 
+    patience: float | None = None  # seconds that a call may take at most
+
     def __init__(self, env: Mapping[str, str], cpu_helps: bool = False, dry: bool = False) -> None:
         self.env, self.cpu_helps, self.dry = dict(env), cpu_helps, dry
 
@@ -39,6 +41,7 @@ class Engine:
     def call(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
         """Run docker quietly: exit status, output, errors."""
         command = self.argv(*arguments)
+        seconds = min((each for each in (seconds, self.patience) if each), default=None)
         try:
             done = subprocess.run(command, env=self.env, input=stdin, capture_output=True, timeout=seconds)
         except subprocess.TimeoutExpired:

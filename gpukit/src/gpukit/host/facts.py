@@ -119,7 +119,7 @@ def arch() -> str:
 
 
 def container() -> bool:
-    return any(Path(path).exists() for path in IN_CONTAINER)
+    return "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(path).exists() for path in IN_CONTAINER)
 
 
 def text(path: str) -> str | None:

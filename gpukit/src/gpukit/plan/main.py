@@ -97,7 +97,7 @@ class Probes:
 
     @cached_property
     def host(self) -> Host:
-        host = Host(self.stack, gpu=False, cpu=True)
+        host = Host(self.stack, cpu=True)
         host.prepare([])
         return host
 
@@ -118,13 +118,22 @@ def one_for_each(probes: Any, stack: Stack) -> Finding:
     return skipped("one-for-each")
 
 
-CHECKS: tuple[Check, ...] = (image.image, project.base, checks.torch, checks.driver, disk_here, memory.memory)
+CHECKS: tuple[Check, ...] = (
+    image.image,
+    project.base,
+    checks.torch,
+    checks.driver,
+    disk_here,
+    memory.memory,
+    memory.rent,
+)
 # What `explain` and the documentation describe: also the findings that are one for each package or capability.
 EXPLAINED = (
     image.image,
     checks.torch,
     checks.driver,
     memory.memory,
+    memory.rent,
     Check("packages", "Packages", one_for_each, causes=packages.CAUSES, about=(packages.__doc__ or ""), project=True),
     Check("kernels", "Packages' kernels", one_for_each, causes=kernels.CAUSES, about=(kernels.__doc__ or "")),
     Check("prove", "Kernels", one_for_each, causes=proving.CAUSES, about=(proving.__doc__ or "")),
@@ -218,7 +227,7 @@ def plan(stack: Stack, probes: Probes, project: bool) -> tuple[list[Finding], An
     """The findings about one target, and its packages."""
     selected = [each for each in CHECKS if project or not each.project]
     if probes.native:
-        stack, selected = stacks.natively(stack), [checks.driver, memory.memory]
+        stack, selected = stacks.natively(stack), [checks.driver, memory.memory, memory.rent]
     with running.status_line() as say:
         findings = running.run(selected, probes, stack, lambda _, each: say(f"{probes.id}: {each.title}"))
         say(f"{probes.id}: Packages")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.memory import usual
 from gpukit.project.location import root
-from gpukit.project.stack import Stack
+from gpukit.project.stack import Stack, minor
 
 SECONDS = 300  # for the trace, which builds the model
 UNTRACEABLE = 3  # the exit code of the program that computes the memory
@@ -66,6 +67,21 @@ def memory(probes: Any, stack: Stack) -> Finding:
     if len(small) == len(fits):
         id, fit = "card-too-small", max(fits.values())
     return problem(id, seen, batch=batch, need=gb(need), cards=sizes_of(small), fits=fit)
+
+
+@check("rent", "To rent")
+def rent(probes: Any, stack: Stack) -> Finding:
+    """The four values that providers of machines filter by: without the capability, a CUDA version alone also gives
+    cards that this PyTorch has no kernels for. Data and checkpoints need disk space of their own."""
+    target, found = probes.target, vars(probes).get("trace", {})
+    if not (target.capability and stack.cuda):
+        return skipped("target-without-gpu")
+    least = min(probes.cards)  # unless the memory was computed
+    if "fixed" in found:
+        need = found["fixed"] + found["context"] + found["per_sample"] * found["batch_size"]
+        least = math.ceil(need / USABLE / 2**30)
+    seen = f"CUDA {minor(stack.cuda)} or newer, compute capability {target.capability} or newer"
+    return passed(f"{seen}, {least} GB of GPU memory, {math.ceil(stack.size_gb)} GB of disk")
 
 
 def sizes_of(cards: list[int]) -> str:

@@ -382,7 +382,8 @@ def fit(trainer: Trainer, here: Here, settings: RunSettings, *, merge: bool = Fa
     run.keep(settings=as_json(asdict(settings)))
     progress.say(device.describe())
     parts = f", in parts of at most {trainer.microbatch} samples" if trainer.microbatch else ""
-    progress.say(f"Batch size {trainer.batch_size}, over {ranks.world} processes{parts}.")
+    shared = f", shared by {ranks.world} processes" if ranks.world > 1 else ""
+    progress.say(f"Batch size {trainer.batch_size}{shared}{parts}.")
     if args.torch_compile:
         progress.say("The first step compiles the model, which can take minutes.")
 

@@ -21,11 +21,9 @@ from gpukit.project.stack import Stack
 from gpukit.verify.probes import (
     Device,
     Devices,
-    Folders,
     Imported,
-    Machine,
     Outcome,
-    Software,
+    Probes,
     Torch,
     found,
     run,
@@ -37,12 +35,70 @@ IMPORT_LIMIT, DEVICE_LIMIT, COMPILE_LIMIT = 120, 60, 180
 LOAD_LIMIT, PROCESSES_LIMIT = 120, 90
 
 
-class TorchAnswers(Machine):
-    stress: bool
-    _torch: TorchProcess
-    _second: TorchProcess | None
-    _compile_early: bool
-    _compiling: Future[Outcome] | None
+LIMIT = 120
+OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not use the network
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """A package that is tested on the GPU. `imports_without_gpu`: it can be imported without one. `call`: a test."""
+
+    call: str = ""
+    imports_without_gpu: bool = False
+
+
+_HEADS = "import torch; x = torch.randn(1, 128, 4, 64, dtype=torch.float16, device='cuda')"
+ON_GPU = {  # by the name that is imported
+    "bitsandbytes": OnGpu(
+        "import torch; from bitsandbytes import functional as f; "
+        "f.dequantize_4bit(*f.quantize_4bit(torch.ones(64, 64, dtype=torch.float16, device='cuda')))",
+        imports_without_gpu=True,
+    ),
+    "flash_attn": OnGpu(f"{_HEADS}; from flash_attn import flash_attn_func as f; f(x, x, x, causal=True)"),
+    "unsloth": OnGpu(),
+    "xformers": OnGpu(f"{_HEADS}; from xformers.ops import memory_efficient_attention as f; f(x, x, x)"),
+}
+NOT_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
+
+
+class Container(Probes):
+    """The container (or other environment) in which verify runs."""
+
+    def __init__(self, stack: Stack, environment: Mapping[str, str] = os.environ) -> None:
+        self._stack = stack
+        self.environment = environment
+        self.stress = False
+        self._torch = TorchProcess()
+        self._second: TorchProcess | None = None
+        self._threads = ThreadPoolExecutor(3)  # nvidia-smi, compiling, and importing
+        self._compiling: Future[Outcome] | None = None
+        self._compile_early = False
+        self._importer: TorchProcess | None = None
+        self._importing: Future[list[Imported]] | None = None
+        self._leaving = False
+
+    def __enter__(self) -> Container:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._torch.end()
+        if self._second is not None:
+            self._second.end()
+        self._leaving = True
+        if self._importer is not None:
+            self._importer.end()
+        self._threads.shutdown()
+
+    def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
+        """Start the slow probes in the background: imports, compiling on the CPU, and nvidia-smi if there is a GPU."""
+        self.stress, checks = stress, list(checks)
+        self._compile_early = "compile" in checks
+        if self.gpu_nodes:
+            self.query_smi()
+        elif self._compile_early:
+            self._compile("cpu")
+        if "imports" in checks:
+            self.start_imports()
 
     @cached_property
     def torch(self) -> Torch:
@@ -96,7 +152,8 @@ class TorchAnswers(Machine):
     def _ask(self, process: TorchProcess, what: str, device: str, *arguments: Any, limit: float) -> Outcome:
         """`device` is the first argument, if there is one."""
         try:
-            return Outcome(device, process.call(what, *([device] if device else []), *arguments, limit=limit))
+            answer = process.call(what, *([device] if device else []), *arguments, limit=limit)
+            return Outcome(device, {"device": device, **answer})
         except TorchError as error:
             _restart_after_cuda_error(process, error)
             return Outcome(device, error=error)
@@ -142,7 +199,7 @@ class TorchAnswers(Machine):
 
     @cached_property
     def out_of_memory(self) -> Outcome:
-        return self._ask(self._torch, "oom", "cuda:0", limit=DEVICE_LIMIT)
+        return self._ask(self._torch, "out_of_memory", "cuda:0", limit=DEVICE_LIMIT)
 
     @cached_property
     def transfers(self) -> tuple[Outcome, ...]:
@@ -182,7 +239,7 @@ class TorchAnswers(Machine):
     @cached_property
     def trackers(self) -> tuple[Outcome, ...]:
         there = [module for module in MODULES if importlib.util.find_spec(module)]
-        return tuple(self._ask(self._torch, "dry-run", name, limit=DEVICE_LIMIT) for name in there)
+        return tuple(self._ask(self._torch, "dry_run", name, limit=DEVICE_LIMIT) for name in there)
 
     @cached_property
     def assembler(self) -> tuple[str, tuple[str, ...]] | None:
@@ -198,44 +255,6 @@ class TorchAnswers(Machine):
             if answer is not None:
                 return path, tuple(dict.fromkeys(re.findall(r"\bsm_\d+[af]?\b", answer)))
         return None
-
-
-def _restart_after_cuda_error(process: TorchProcess, error: TorchError) -> None:
-    """After a CUDA error, every later call in that process fails too: the next request gets a new process."""
-    if match_signs(str(error), "cuda-call-failed", "gpu-memory-full", "cudnn-other-status", "cublas-other-status"):
-        process.close()
-
-
-LIMIT = 120
-OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not use the network
-
-
-@dataclass(frozen=True)
-class OnGpu:
-    """A package that is tested on the GPU. `imports_without_gpu`: it can be imported without one. `call`: a test."""
-
-    call: str = ""
-    imports_without_gpu: bool = False
-
-
-_HEADS = "import torch; x = torch.randn(1, 128, 4, 64, dtype=torch.float16, device='cuda')"
-ON_GPU = {  # by the name that is imported
-    "bitsandbytes": OnGpu(
-        "import torch; from bitsandbytes import functional as f; "
-        "f.dequantize_4bit(*f.quantize_4bit(torch.ones(64, 64, dtype=torch.float16, device='cuda')))",
-        imports_without_gpu=True,
-    ),
-    "flash_attn": OnGpu(f"{_HEADS}; from flash_attn import flash_attn_func as f; f(x, x, x, causal=True)"),
-    "unsloth": OnGpu(),
-    "xformers": OnGpu(f"{_HEADS}; from xformers.ops import memory_efficient_attention as f; f(x, x, x)"),
-}
-NOT_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
-
-
-class Imports(Machine, Software):
-    _importer: TorchProcess | None = None
-    _importing: Future[list[Imported]] | None = None
-    _leaving = False
 
     @cached_property
     def _to_import(self) -> dict[str, list[tuple[str, str]]]:
@@ -300,6 +319,12 @@ class Imports(Machine, Software):
         return Imported(module, statement, place, TorchError(answer["kind"], answer["text"], answer["log"]), called)
 
 
+def _restart_after_cuda_error(process: TorchProcess, error: TorchError) -> None:
+    """After a CUDA error, every later call in that process fails too: the next request gets a new process."""
+    if match_signs(str(error), "cuda-call-failed", "gpu-memory-full", "cudnn-other-status", "cublas-other-status"):
+        process.close()
+
+
 def modules(distribution: metadata.Distribution) -> list[str]:
     """The names to import that a distribution brings: the one with its own name, if there is one."""
     top = (distribution.read_text("top_level.txt") or "").split()
@@ -316,40 +341,3 @@ def _first(file: str) -> str:
         return parts[0].partition(".")[0] if re.search(r"\.(py|so)$", parts[0]) else ""
     whole = len(parts) == 2 and parts[1] == "__init__.py"
     return parts[0] if whole and parts[0].isidentifier() else ""
-
-
-class Container(TorchAnswers, Folders, Imports):
-    """The container (or other environment) in which verify runs."""
-
-    def __init__(self, stack: Stack, environment: Mapping[str, str] = os.environ) -> None:
-        self._stack = stack
-        self.environment = environment
-        self.stress = False
-        self._torch = TorchProcess()
-        self._second: TorchProcess | None = None
-        self._threads = ThreadPoolExecutor(3)  # nvidia-smi, compiling, and importing
-        self._compiling: Future[Outcome] | None = None
-        self._compile_early = False
-
-    def __enter__(self) -> Container:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._torch.end()
-        if self._second is not None:
-            self._second.end()
-        self._leaving = True
-        if self._importer is not None:
-            self._importer.end()
-        self._threads.shutdown()
-
-    def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
-        """Start the slow probes in the background: imports, compiling on the CPU, and nvidia-smi if there is a GPU."""
-        self.stress, checks = stress, list(checks)
-        self._compile_early = "compile" in checks
-        if self.gpu_nodes:
-            self.query_smi()
-        elif self._compile_early:
-            self._compile("cpu")
-        if "imports" in checks:
-            self.start_imports()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.known import match_signs
+from gpukit.host import smi
 from gpukit.host.memory import meminfo
-from gpukit.verify import smi
 
 SIZE = 512  # of the matrices: each entry is a sum of this many products
 HALF = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # the unit of rounding
@@ -57,7 +57,7 @@ def matmul(device: str, capability: str) -> dict[str, Any]:
             results.append({"name": name, "error": error, "tolerance": TOLERANCES[name]})
         finally:
             torch.set_float32_matmul_precision(before)
-    return {"device": device, "results": results}
+    return {"results": results}
 
 
 def _relative_error(name: str, device: str) -> float:
@@ -101,7 +101,7 @@ def convolution(device: str) -> dict[str, Any]:
     off = max(float((one - other).norm() / other.norm()) for one, other in zip(seen, expected))
     cudnn = torch.backends.cudnn
     version = cudnn.version() if cudnn.is_available() else None
-    return {"device": device, "error": off, "tolerance": 1e-4, "cudnn": version, "enabled": cudnn.enabled}
+    return {"error": off, "tolerance": 1e-4, "cudnn": version, "enabled": cudnn.enabled}
 
 
 def attention(device: str, kind: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def attention(device: str, kind: str) -> dict[str, Any]:
             return float("inf")
         return float((result.detach().cpu().double() - expected).abs().max() / value.double().abs().max())
 
-    answer = {"device": device, "kind": kind, "error": off(), "ways": {}}
+    answer = {"kind": kind, "error": off(), "ways": {}}
     # Weights, result, and scores are rounded once each: an error of a score becomes an error of its weight.
     answer["tolerance"] = 4 * HALF[kind]
     for name in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH"):
@@ -161,7 +161,7 @@ def amp(device: str) -> dict[str, Any]:
         scaler.step(optimizer)
         scaler.update()
         losses.append(float(loss))
-    return {"device": device, "first": losses[0], "last": losses[-1], "scale": float(scaler.get_scale())}
+    return {"first": losses[0], "last": losses[-1], "scale": float(scaler.get_scale())}
 
 
 def train(device: str, file: str, resume: bool) -> dict[str, Any]:
@@ -170,12 +170,8 @@ def train(device: str, file: str, resume: bool) -> dict[str, Any]:
     `again`: the losses of the same ten steps, repeated with the same seed.
     """
     losses = _steps(device, file, resume)
-    return {
-        "device": device,
-        "start": 10 - len(losses),
-        "losses": losses,
-        "again": [] if resume else _steps(device, ""),
-    }
+    again = [] if resume else _steps(device, "")
+    return {"start": 10 - len(losses), "losses": losses, "again": again}
 
 
 def _steps(device: str, file: str, resume: bool = False) -> list[float]:
@@ -217,9 +213,7 @@ def _steps(device: str, file: str, resume: bool = False) -> list[float]:
 
 GIGABYTE = 1 << 30
 BLOCK = 1 << 26  # bytes written and read back at a time
-MAX_USED_BY_OTHERS = (
-    3 * GIGABYTE // 2
-)  # more than this is used by other processes: a CUDA context takes half a gigabyte
+MAX_USED_BY_OTHERS = 3 * GIGABYTE // 2  # by other processes; a CUDA context takes half a gigabyte
 
 
 def free(device: str) -> dict[str, Any]:
@@ -256,14 +250,12 @@ def pattern(device: str, stress: bool) -> dict[str, Any]:
     import torch
 
     memory = free(device)
-    others = _used_by_others(memory, device)
-    stress = stress and others < MAX_USED_BY_OTHERS
+    stress = stress and _used_by_others(memory, device) < MAX_USED_BY_OTHERS
     part = 0.5 if memory["shared"] else 0.8
     before = fraction(device)
     size = int(memory["free"] * part) if stress else min(GIGABYTE, memory["free"] // 10)
     if memory["shared"]:  # beyond this, an exception instead of a killed process
         torch.cuda.set_per_process_memory_fraction(min(1.0, (size + GIGABYTE) / memory["total"]), device)
-    started = time.monotonic()
     numbers = torch.arange(BLOCK // 4, dtype=torch.int32, device=device)
     try:
         blocks = [numbers * 7919 ^ index for index in range(max(1, size // BLOCK - 3))]
@@ -274,14 +266,7 @@ def pattern(device: str, stress: bool) -> dict[str, Any]:
     count = len(blocks)
     del blocks, numbers
     torch.cuda.empty_cache()
-    return {
-        "device": device,
-        "bytes": count * BLOCK,
-        "wrong": wrong[:8],
-        "others": max(0, others),
-        "seconds": time.monotonic() - started,
-        **memory,
-    }
+    return {"bytes": count * BLOCK, "wrong": wrong[:8], **memory}
 
 
 def out_of_memory(device: str) -> dict[str, Any]:
@@ -310,7 +295,7 @@ def out_of_memory(device: str) -> dict[str, Any]:
             torch.cuda.set_per_process_memory_fraction(share, device)
     torch.cuda.empty_cache()
     works = float(torch.ones(1024, device=device).sum()) == 1024  # the device still works
-    return {"device": device, "caught": caught, "works": works, "kept": torch.cuda.memory_reserved(device) - before}
+    return {"caught": caught, "works": works, "kept": torch.cuda.memory_reserved(device) - before}
 
 
 def transfer(device: str) -> dict[str, Any]:
@@ -330,7 +315,7 @@ def transfer(device: str) -> dict[str, Any]:
 
     once()
     card = _during(once, device, 0.5)
-    return {"device": device, "pinned": host.is_pinned(), **best, "card": card}
+    return {"pinned": host.is_pinned(), **best, "card": card}
 
 
 def gemm(device: str, kind: str) -> dict[str, Any]:
@@ -356,7 +341,7 @@ def gemm(device: str, kind: str) -> dict[str, Any]:
     done[:] = [0, 0.0]  # the first products select an algorithm and raise the clocks
     card = _during(burst, device, 2.0)
     speed = 2 * size**3 * done[0] / done[1] / 1e12
-    return {"device": device, "kind": kind, "size": size, "tflops": speed, "others": others, "card": card}
+    return {"kind": kind, "tflops": speed, "others": others, "card": card}
 
 
 def peers(count: int) -> dict[str, Any]:

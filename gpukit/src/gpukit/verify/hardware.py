@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.cards import reference_tflops
+from gpukit.host.health import SLOWED, slowed
 from gpukit.project.stack import Stack
 from gpukit.verify.gpu import without_device, without_gpu
 from gpukit.verify.torch_process import COMMON, TorchError, torch_check
@@ -22,49 +22,27 @@ MIN_SPEED_SHARE = 0.5
 # GPUs of one model in one machine differ by about 10 %, warm ones a little more.
 MIN_EVENNESS = 0.75
 
-# What reduces clocks under load. A power cap is normal at the limit.
-SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
-SLOW_POWER = ("hw_power_brake_slowdown", "hw_slowdown")
-Judge = Callable[[dict[str, Any]], "Finding | None"]
 
-
-def _first_finding(outcomes: Any, judge: Judge) -> Finding | None:
-    """The first problem on any GPU."""
-    return next(filter(None, (judge(outcome.result()) for outcome in outcomes)), None)
-
-
-def _figures(outcomes: Any, text: Callable[[dict[str, Any]], str]) -> str:
+def _joined(figures: list[str]) -> str:
     """The figures of one GPU; of several, each with its index."""
-    if len(outcomes) == 1:
-        return text(outcomes[0].answer)
-    return "; ".join(f"{index}: {text(outcome.answer)}" for index, outcome in enumerate(outcomes))
+    if len(figures) == 1:
+        return figures[0]
+    return "; ".join(f"{index}: {text}" for index, text in enumerate(figures))
 
 
 @torch_check("memory", "GPU memory", needs="tensor", causes=("gpu-memory-wrong", *COMMON), skip=without_gpu)
 def memory(probes: Any, stack: Stack) -> Finding:
     """A pattern is written and read back: 1 GiB or 10 % of the free memory, whichever is less. With --stress: 80 % of
     the free memory (50 % if CPU and GPU share it), unless a display or another process uses the GPU."""
-
-    def judge(answer: dict[str, Any]) -> Finding | None:
+    figures = []
+    for answer in (outcome.result() for outcome in probes.memory_patterns):
         if answer["wrong"]:
-            return problem(
-                "gpu-memory-wrong",
-                f"{answer['device']}: blocks {answer['wrong']} of 64 MiB differ",
-                "the values written",
-            )
-        return None
-
-    if found := _first_finding(probes.memory_patterns, judge):
-        return found
+            seen = f"{answer['device']}: blocks {answer['wrong']} of 64 MiB differ"
+            return problem("gpu-memory-wrong", seen, "the values written")
+        shared = " (shared with the CPU)" if answer["shared"] else ""
+        figures.append(f"{answer['bytes'] / 2**30:.2g} of {answer['free'] / 2**30:.3g} GiB free{shared}")
     note = f"; no stress, because {probes.in_use_by} uses the GPU" if probes.stress and probes.in_use_by else ""
-    figures = _figures(
-        probes.memory_patterns,
-        lambda answer: (
-            f"{answer['bytes'] / 2**30:.2g} of {answer['free'] / 2**30:.3g} GiB free"
-            f"{' (shared with the CPU)' if answer['shared'] else ''}"
-        ),
-    )
-    return passed(f"correct: {figures}{note}")
+    return passed(f"correct: {_joined(figures)}{note}")
 
 
 @torch_check(
@@ -95,30 +73,19 @@ def oom(probes: Any, stack: Stack) -> Finding:
 )
 def transfer(probes: Any, stack: Stack) -> Finding:
     """Speed of copies from and to pinned memory, against the bandwidth of the PCIe link during the copies."""
-
-    def link(answer: dict[str, Any]) -> float | None:
-        card = answer["card"]
-        known = card and not card["mig"] and card["gen"] in LANE_GB_S and card["width"]
-        return LANE_GB_S[card["gen"]] * card["width"] if known else None
-
-    def text(answer: dict[str, Any]) -> str:
-        figures = f"{answer['to']:.3g} GB/s to the GPU, {answer['from']:.3g} back"
-        return f"{figures}, of {link(answer):.3g}" if link(answer) else figures
-
-    def judge(answer: dict[str, Any]) -> Finding | None:
+    figures = []
+    for answer in (outcome.result() for outcome in probes.transfers):
         if not answer["pinned"]:
             return problem("os-refused-cuda", "not pinned", "pinned memory")
-        carries = link(answer)
-        if carries and min(answer["to"], answer["from"]) < MIN_LINK_SHARE * carries:
-            card = answer["card"]
-            return problem(
-                "slow-copies",
-                f"{answer['device']}: {text(answer)}",
-                f"{MIN_LINK_SHARE:.0%} of PCIe {card['gen']} x{card['width']}",
-            )
-        return None
-
-    return _first_finding(probes.transfers, judge) or passed(_figures(probes.transfers, text))
+        seen, card = f"{answer['to']:.3g} GB/s to the GPU, {answer['from']:.3g} back", answer["card"]
+        if card and not card["mig"] and card["gen"] in LANE_GB_S and card["width"]:
+            carries = LANE_GB_S[card["gen"]] * card["width"]
+            seen += f", of {carries:.3g}"
+            if min(answer["to"], answer["from"]) < MIN_LINK_SHARE * carries:
+                expected = f"{MIN_LINK_SHARE:.0%} of PCIe {card['gen']} x{card['width']}"
+                return problem("slow-copies", f"{answer['device']}: {seen}", expected)
+        figures.append(seen)
+    return passed(_joined(figures))
 
 
 def _not_judged(answer: dict[str, Any]) -> str:
@@ -139,42 +106,32 @@ def gemm(probes: Any, stack: Stack) -> Finding:
     GPUs is only shown, and none is judged if another process or a limit slows it down."""
     names = {f"cuda:{index}": device.name for index, device in enumerate(probes.devices.found)}
     speeds: dict[str, list[float]] = {}
-
-    def judge(answer: dict[str, Any]) -> Finding | None:
-        name = names[answer["device"]]
+    figures = []
+    for answer in (outcome.result() for outcome in probes.gemms):
+        name, speed, beside = names[answer["device"]], answer["tflops"], _not_judged(answer)
         expected = reference_tflops(name)
-        if _not_judged(answer):
-            return None
-        speeds.setdefault(name, []).append(answer["tflops"])
-        if expected and answer["tflops"] < MIN_SPEED_SHARE * expected:
-            return problem(
-                "slow-gpu", f"{name}: {answer['tflops']:.0f} TFLOPS", f"at least {MIN_SPEED_SHARE:.0%} of {expected:g}"
-            )
-        return None
-
-    def text(answer: dict[str, Any]) -> str:
-        expected, why = reference_tflops(names[answer["device"]]), _not_judged(answer)
-        beside = f" ({why})" if why else f" of {expected:g}" if expected else ""
-        return f"{answer['tflops']:.3g} TFLOPS in {answer['kind']}{beside}"
-
-    if found := _first_finding(probes.gemms, judge):
-        return found
-    seen = _figures(probes.gemms, text)
+        if not beside:
+            speeds.setdefault(name, []).append(speed)
+            if expected and speed < MIN_SPEED_SHARE * expected:
+                share = f"at least {MIN_SPEED_SHARE:.0%} of {expected:g}"
+                return problem("slow-gpu", f"{name}: {speed:.0f} TFLOPS", share)
+        of = f" ({beside})" if beside else f" of {expected:g}" if expected else ""
+        figures.append(f"{speed:.3g} TFLOPS in {answer['kind']}{of}")
+    seen = _joined(figures)
     if any(min(each) < MIN_EVENNESS * max(each) for each in speeds.values()):
         return problem("uneven-gpus", seen, f"within {1 - MIN_EVENNESS:.0%} of each other")
     return passed(seen)
 
 
-@check("clocks", "Clocks under load", needs="gemm", causes="gpu-heat gpu-power-brake", level="full", skip=without_gpu)
+@check("clocks", "Clocks under load", needs="gemm", causes=SLOWED, level="full", skip=without_gpu)
 def clocks(probes: Any, stack: Stack) -> Finding:
     """What reduces the clocks while the GPU computes. Its power limit is normal."""
     cards = [outcome.answer.get("card") for outcome in probes.gemms]
     if not any(cards):
         return skipped("nvidia-smi-unusable")
     for card in filter(None, cards):
-        for reasons, id in ((SLOW_HEAT, "gpu-heat"), (SLOW_POWER, "gpu-power-brake")):
-            if active := [reason for reason in reasons if reason in card["slowed"]]:
-                return problem(id, ", ".join(active), "none")
+        if found := slowed(card["slowed"]):
+            return found
     limited = any("sw_power_cap" in card["slowed"] for card in filter(None, cards))
     return passed("at the power limit, which is normal under load" if limited else "not reduced")
 

@@ -157,13 +157,14 @@ def shm(probes: Any, stack: Stack) -> Finding:
     """The size of /dev/shm, which DataLoader workers use to pass batches."""
     if probes.shm_gb is None:
         return skipped("no-shared-memory")
+    size, free = probes.shm_gb
     promised = stack.memory.shm_size
     least = gigabytes(promised) if promised else MIN_SHM_GB
     whose = "the host's, " if stack.memory.ipc == "host" else ""
-    seen, expected = f"{probes.shm_gb:.2g} GB", promised or f"{whose}at least {MIN_SHM_GB:g} GB"
-    if probes.shm_free_gb is not None and probes.shm_free_gb < MIN_FREE_SHM_GB:
-        return problem("shared-memory-leftovers", f"{seen}, {probes.shm_free_gb * 1024:.0f} MB free", expected)
-    if probes.shm_gb >= 0.95 * least:
+    seen, expected = f"{size:.2g} GB", promised or f"{whose}at least {MIN_SHM_GB:g} GB"
+    if free < MIN_FREE_SHM_GB:
+        return problem("shared-memory-leftovers", f"{seen}, {free * 1024:.0f} MB free", expected)
+    if size >= 0.95 * least:
         return passed(seen, expected)
     return problem("shared-memory-small", seen, expected)
 

@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from gpukit.findings.checks import Check, checks_of, command
+from gpukit.findings.checks import Check, checks_of, command, natively
 from gpukit.findings.finding import (
     FAIL,
     PASS,
@@ -25,7 +25,6 @@ from gpukit.findings.finding import (
     named,
     passed,
     problem,
-    skipped,
 )
 from gpukit.host import facts, stacks
 from gpukit.host.cards import data
@@ -34,7 +33,6 @@ from gpukit.project.location import root
 from gpukit.project.stack import Stack, minor, version
 from gpukit.verify import compute, gpu, hardware, machine, software
 from gpukit.verify.container import Container
-from gpukit.verify.requirements import Requirements
 from gpukit.verify.torch_process import PACKAGES
 
 # Quick checks first, and last what measures: it runs alone, after what compiles and imports in the background.
@@ -75,40 +73,16 @@ HAS_TORCH = (
 def main(argv: list[str] | None = None) -> int:
     """In a container, or in an environment that `./launch --native` created."""
     if guard.OWN.is_file():  # records are about images
-        return command("verify", ABOUT, [native(each) for each in CHECKS], Container, argv)
+        return command("verify", ABOUT, [natively(each, native_stack) for each in CHECKS], Container, argv)
     return command("verify", ABOUT, CHECKS, Container, argv, record)
 
 
-def native(each: Check) -> Check:
-    """A check as it is in a native environment."""
-    if each.container:
-        return replace(each, judge=lambda probes, stack: skipped("no-container"), native=True)
-    judge = _native_venv if each.id == software.venv.id else each.judge
-    return replace(each, judge=lambda probes, stack: judge(probes, _native_stack(stack)), native=True)
-
-
-def _native_stack(stack: Stack) -> Stack:
+def native_stack(stack: Stack) -> Stack:
     """What to expect: PyTorch's own wheels instead of the base."""
-    facts = stack.native
-    driver = facts["driver"] if stack.gpu else None
+    own = stacks.natively(stack)
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    python = here if here in facts.get("pythons", []) else facts["python"]  # launch takes any that has wheels
-    return replace(stack, torch=facts["torch"], cuda=facts["cuda"], python=python, driver=driver)
-
-
-def _native_venv(probes: Any, stack: Stack) -> Finding:
-    """The environment itself is one; editors would still use another one in the workspace."""
-    if probes.workspace_venv:
-        return problem("workspace-venv", probes.workspace_venv, "no .venv")
-    return passed(probes.prefixes[0])
-
-
-class Environment(Container):
-    """This environment. A pyproject.toml in the current folder may belong to anything."""
-
-    @property
-    def requirements(self) -> Requirements:
-        return Requirements(reason="There is no project.")
+    python = here if here in stack.native.get("pythons", []) else own.python  # launch takes any that has wheels
+    return replace(own, python=python)
 
 
 def outside(argv: list[str] | None = None) -> int:
@@ -118,18 +92,11 @@ def outside(argv: list[str] | None = None) -> int:
         python = next(pythons(), None)
         if python:
             os.execv(python, [python, "-c", RUN, str(PACKAGES), *argv])
-        return _no_torch()
+        install = stacks.needs(facts.local(None)).native["install"]
+        print(f"verify: PyTorch is not installed here. To install it for this machine: {install}", file=sys.stderr)
+        return 2
     checks = [standalone(each) for each in CHECKS if not each.project]
-    return command("verify", ABOUT_OUTSIDE, checks, Environment, argv, needs=lambda: stacks.needs(facts.local(None)))
-
-
-def _no_torch() -> int:
-    stack = stacks.needs(facts.local(None))
-    print(
-        f"verify: PyTorch is not installed here. To install it for this machine: {stack.native['install']}",
-        file=sys.stderr,
-    )
-    return 2
+    return command("verify", ABOUT_OUTSIDE, checks, Container, argv, needs=lambda: stacks.needs(facts.local(None)))
 
 
 def pythons() -> Iterator[str]:

@@ -24,11 +24,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import facts, health, smi
 from gpukit.host.memory import meminfo
 from gpukit.image import guard
 from gpukit.project.location import root
 from gpukit.project.stack import Stack
-from gpukit.verify import requirements, smi
+from gpukit.verify import requirements
 from gpukit.verify.torch_process import TorchError
 
 
@@ -151,13 +152,21 @@ class Imported:
     skipped: bool = False
 
 
+# Folders that libraries fill; all of them are optional except the first.
+CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "UV_CACHE_DIR")
+COMMAND_LIMIT = 15
+# Variables and files with credentials.
+CREDENTIALS = ("HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "AWS_ACCESS_KEY_ID", "KAGGLE_KEY")
+CREDENTIAL_FILES = (".netrc", ".cache/huggingface/token", ".aws/credentials", ".kaggle/kaggle.json")
 GIGABYTE = 1 << 30
 LIMITS = ("memlock", "stack", "nofile")
-XID = re.compile(r"NVRM: Xid \((?:PCI:)?([\w:.]+)\): (\d+)")
 
 
-class Machine:
+class Probes:
+    """Of the machine, the folders, and the software."""
+
     environment: Mapping[str, str]
+    _stack: Stack
     _threads: ThreadPoolExecutor
     _smi_query: Future[smi.Smi] | None = None
 
@@ -189,20 +198,7 @@ class Machine:
     @cached_property
     def xids(self) -> tuple[tuple[str, int], ...] | None:
         """Xid errors in the kernel's log: bus and number. None if this container cannot read it."""
-        try:
-            log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-        except OSError:
-            return None
-        found = []
-        try:
-            with contextlib.suppress(BlockingIOError):
-                while text := os.read(log, 8192):
-                    found += [(bus, int(number)) for bus, number in XID.findall(text.decode(errors="replace"))]
-        except OSError:
-            return None
-        finally:
-            os.close(log)
-        return tuple(dict.fromkeys(found))
+        return health.xids(health.kernel_log())
 
     @cached_property
     def gpu_nodes(self) -> list[str]:
@@ -226,18 +222,13 @@ class Machine:
         return True
 
     @cached_property
-    def shm_gb(self) -> float | None:
+    def shm_gb(self) -> tuple[float, float] | None:
+        """The size of /dev/shm, and what is free of it."""
         try:
-            return shutil.disk_usage("/dev/shm").total / GIGABYTE
+            usage = shutil.disk_usage("/dev/shm")
         except OSError:
             return None
-
-    @cached_property
-    def shm_free_gb(self) -> float | None:
-        try:
-            return shutil.disk_usage("/dev/shm").free / GIGABYTE
-        except OSError:
-            return None
+        return usage.total / GIGABYTE, usage.free / GIGABYTE
 
     @cached_property
     def limits(self) -> dict[str, int]:
@@ -270,15 +261,6 @@ class Machine:
         files = [root() / "stack.json", guard.RECORD]
         times = [file.stat().st_mtime for file in files if file.is_file()]
         return datetime.now(), datetime.fromtimestamp(max(times)) if times else None
-
-
-# Folders that libraries fill; all of them are optional except the first.
-CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "UV_CACHE_DIR")
-
-
-class Folders:
-    environment: Mapping[str, str]
-    _stack: Stack
 
     @cached_property
     def user(self) -> User:
@@ -337,27 +319,6 @@ class Folders:
                 table[fields[4].replace("\\040", " ")] = fields[5].split(",")
         return table
 
-
-def _nearest(path: Path) -> Path:
-    return next(parent for parent in path.absolute().parents if parent.is_dir())
-
-
-def _write_in(folder: Path, megabytes: int) -> None:
-    """Create, write, rename, and delete a file, as caches do."""
-    with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=folder) as scratch:
-        Path(scratch, "a").write_bytes(b"x" * max(1, megabytes << 20))
-        Path(scratch, "a").rename(Path(scratch, "b"))
-
-
-COMMAND_LIMIT = 15
-# Variables and files with credentials.
-CREDENTIALS = ("HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "AWS_ACCESS_KEY_ID", "KAGGLE_KEY")
-CREDENTIAL_FILES = (".netrc", ".cache/huggingface/token", ".aws/credentials", ".kaggle/kaggle.json")
-
-
-class Software:
-    environment: Mapping[str, str]
-
     @cached_property
     def gpukit(self) -> Versions:
         # Not by sys.path: ./launch inside the container runs the wheel in vendor/, which has metadata too.
@@ -375,8 +336,8 @@ class Software:
 
     @cached_property
     def prefixes(self) -> tuple[str, str]:
-        """sys.prefix and sys.base_prefix: different in a virtual environment."""
-        return sys.prefix, sys.base_prefix
+        """That of this Python, and that of the image's, or of the environment that `./launch --native` created."""
+        return sys.prefix, sys.prefix if guard.OWN.is_file() else sys.base_prefix
 
     @cached_property
     def workspace_venv(self) -> str:
@@ -401,8 +362,15 @@ class Software:
     def protected_changes(self) -> list[guard.Change]:
         return guard.changed(self.protected or {})
 
+    @property
+    def special_places(self) -> tuple[str, ...]:
+        """A container that no project made is often rented."""
+        return ("container",) if self._stack.standalone and facts.container() else ()
+
     @cached_property
     def requirements(self) -> requirements.Requirements:
+        if self._stack.standalone:  # a pyproject.toml in the current folder may belong to anything
+            return requirements.Requirements(reason="There is no project.")
         return requirements.read(root(), self._distributions)
 
     @cached_property
@@ -463,6 +431,17 @@ class Software:
         path = _interpreter_of(jupyter) if re.fullmatch(r"python[\d.]*", command) else command
         prefix = run(path, "-c", "import ipykernel, sys; print(sys.prefix)")
         return Kernel(name, path, (prefix or "").strip(), "" if prefix else f"{path} cannot import ipykernel")
+
+
+def _nearest(path: Path) -> Path:
+    return next(parent for parent in path.absolute().parents if parent.is_dir())
+
+
+def _write_in(folder: Path, megabytes: int) -> None:
+    """Create, write, rename, and delete a file, as caches do."""
+    with tempfile.TemporaryDirectory(prefix=".gpukit-", dir=folder) as scratch:
+        Path(scratch, "a").write_bytes(b"x" * max(1, megabytes << 20))
+        Path(scratch, "a").rename(Path(scratch, "b"))
 
 
 def found(module: str) -> bool:

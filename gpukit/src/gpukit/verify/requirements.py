@@ -12,8 +12,9 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ def distributions(path: list[str] | None = None) -> dict[str, metadata.Distribut
     return found
 
 
+@cache
 def packaging(module: str) -> Any:
     """A module of `packaging`; raises ImportError."""
     try:
@@ -94,17 +96,13 @@ def read(project: Path, there: dict[str, metadata.Distribution]) -> Requirements
     except (OSError, ValueError, AttributeError, TypeError) as error:
         return Requirements(reason=f"pyproject.toml cannot be read: {error}")
     try:
-        requirement, invalid = packaging("requirements").Requirement, packaging("requirements").InvalidRequirement
+        parsed = [
+            (each, Unmet(line, file, normalised(each.name), None, tool))
+            for line, file, tool in lines
+            if (each := _parsed(line)) is not None
+        ]
     except ImportError:
         return Requirements(reason=NO_PACKAGING)
-    parsed = []
-    for line, file, tool in lines:
-        try:
-            each = requirement(line)
-        except invalid:  # a path or an address without a name
-            continue
-        if each.marker is None or each.marker.evaluate({"extra": ""}):
-            parsed.append((each, Unmet(line, file, normalised(each.name), None, tool)))
     unmet = []
     for each, found in parsed:
         distribution = there.get(found.package)
@@ -132,6 +130,17 @@ def _lines(project: Path) -> list[tuple[str, str, bool]]:
     return lines + [(line, "requirements.txt", name(line) in tooling) for line in wanted(project) if line not in known]
 
 
+def _parsed(line: str, extras: Iterable[str] = ()) -> Any:
+    """A requirement; None if it does not apply here, or is a path or an address without a name."""
+    requirements = packaging("requirements")
+    try:
+        found = requirements.Requirement(line)
+    except requirements.InvalidRequirement:
+        return None
+    applies = found.marker is None or any(found.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+    return found if applies else None
+
+
 def _meets(specifier: Any, seen: str) -> bool:
     """Whether a version is in a range. A pre-release build of NVIDIA's counts as its release, as in the catalogue."""
     try:
@@ -145,7 +154,6 @@ def _meets(specifier: Any, seen: str) -> bool:
 
 def _needed(requirements: list[Any], there: dict[str, metadata.Distribution]) -> frozenset[str]:
     """The installed packages that these requirements lead to."""
-    requirement, invalid = packaging("requirements").Requirement, packaging("requirements").InvalidRequirement
     left = [(normalised(each.name), frozenset(each.extras)) for each in requirements]
     seen: set[tuple[str, frozenset[str]]] = set()
     while left:
@@ -154,11 +162,7 @@ def _needed(requirements: list[Any], there: dict[str, metadata.Distribution]) ->
             continue
         seen.add(found)
         for line in there[name].requires or ():
-            try:
-                each = requirement(line)
-            except invalid:
-                continue
-            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            if (each := _parsed(line, extras)) is not None:
                 left.append((normalised(each.name), frozenset(each.extras)))
     return frozenset(name for name, _ in seen)
 
@@ -176,7 +180,7 @@ def _conflict(line: str) -> Conflict:
     return Conflict(name[1] if name else "", "", None, line)
 
 
-PROVIDED = {"gpukit"}  # this code is running, so it is importable
+PROVIDED = {"gpukit", "exactrun"}  # the wheel in vendor/ carries both
 MAX_BYTES = 1 << 20  # bytes of a file that is read
 MAX_FILES = 2000  # files
 

@@ -139,21 +139,11 @@ def last_line(text: str) -> str:
     return (errors or lines or [""])[-1]
 
 
+# Of every check that computes on the GPU.
 COMMON = (
-    "gpu-memory-taken",
-    "no-kernel",
-    "gpu-exclusive",
-    "gpu-memory-fault",
-    "gpu-lost",
-    "kernel-crashed",
-    "gpu-memory-or-libraries",
-    "two-cudnn",
-    "host-memory-full",
-    "gpu-hangs",
-    "gpu-computing-fails",
+    *("gpu-memory-taken", "no-kernel", "gpu-exclusive", "gpu-memory-fault", "gpu-lost", "kernel-crashed"),
+    *("gpu-memory-or-libraries", "two-cudnn", "host-memory-full", "gpu-hangs", "gpu-computing-fails"),
 )
-
-
 # The causes of verify for other rules, and for exceptions.
 CAUSE_OF_RULE = {
     "gpu-memory-full": "gpu-memory-taken",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
+
+from gpukit.host.process import Result, nvidia_smi, run
 
 COMMAND = ("nvidia-smi", "-q", "-x")
 LIMIT = 20
@@ -23,6 +24,9 @@ class Card:
     mig: bool = False
     display: bool = False
     processes: int = 0
+    computing: int = 0  # those that compute; a display's do not
+    used: int | None = None  # MiB of memory, in use by anything
+    memory: int | None = None  # MiB
     temperature: int | None = None
     slowed: tuple[str, ...] = ()  # the reasons that are active
     uncorrected: int | None = None  # memory errors since the driver was loaded that ECC could not correct
@@ -31,28 +35,30 @@ class Card:
     recovery: str = ""  # the action that the driver requests
     gen: int | None = None
     width: int | None = None
+    widest: int | None = None  # the width that this GPU and its machine can have
     mode: str = ""  # compute mode: Default, Exclusive_Process, Prohibited
 
 
 @dataclass(frozen=True)
 class Smi:
-    """`message` is set if it fails."""
+    """`message` is set if it fails, and `late` if it did not answer in time."""
 
     driver: str = ""
     cards: tuple[Card, ...] = ()
     message: str = ""
+    late: bool = False
 
 
 def look() -> Smi:
-    try:
-        done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False)
-    except FileNotFoundError:
-        return Smi(message="nvidia-smi is not installed")
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Smi(message=str(error))
-    if done.returncode:
-        return Smi(message=(done.stdout + done.stderr).strip() or f"exit code {done.returncode}")
-    return parse(done.stdout)
+    return read(run([nvidia_smi(), *COMMAND[1:]], LIMIT))
+
+
+def read(done: Result) -> Smi:
+    """The answer of COMMAND."""
+    if done.code == 0:
+        return parse(done.out)
+    missing = "nvidia-smi is not installed" if done.code is None else f"exit code {done.code}"
+    return Smi(message=done.text or missing, late=done.timed_out)
 
 
 def parse(xml: str) -> Smi:
@@ -65,6 +71,7 @@ def parse(xml: str) -> Smi:
 
 def _card(gpu: ElementTree.Element) -> Card:
     reasons = [*gpu.findall("clocks_event_reasons/*"), *gpu.findall("clocks_throttle_reasons/*")]
+    active = [each for each in reasons if _text(each, ".") == "Active"]
     return Card(
         name=_text(gpu, "product_name"),
         uuid=_text(gpu, "uuid"),
@@ -72,8 +79,11 @@ def _card(gpu: ElementTree.Element) -> Card:
         mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
         display=_text(gpu, "display_active") == "Enabled",
         processes=len(gpu.findall("processes/process_info")),
+        computing=sum(each.text in ("C", "M+C") for each in gpu.findall("processes/process_info/type")),
+        used=_number(_text(gpu, "fb_memory_usage/used")),
+        memory=_number(_text(gpu, "fb_memory_usage/total")),
         temperature=_number(_text(gpu, "temperature/gpu_temp")),
-        slowed=tuple(re.sub(r"^clocks_\w+?_reasons?_", "", each.tag) for each in reasons if _is(each, "Active")),
+        slowed=tuple(re.sub(r"^clocks_\w+?_reasons?_", "", each.tag) for each in active),
         uncorrected=_uncorrected(gpu),
         pending=any(
             _text(gpu, path) == "Yes"
@@ -90,6 +100,7 @@ def _card(gpu: ElementTree.Element) -> Card:
         recovery=_recovery(gpu),
         gen=_number(_text(gpu, "pci/pci_gpu_link_info/pcie_gen/current_link_gen")),
         width=_number(_text(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width")),
+        widest=_number(_text(gpu, "pci/pci_gpu_link_info/link_widths/max_link_width")),
         mode=_text(gpu, "compute_mode"),
     )
 
@@ -114,10 +125,6 @@ def _uncorrected(gpu: ElementTree.Element) -> int | None:
 
 def _text(element: ElementTree.Element, path: str) -> str:
     return (element.findtext(path) or "").strip()
-
-
-def _is(element: ElementTree.Element, text: str) -> bool:
-    return (element.text or "").strip() == text
 
 
 def _number(text: str) -> int | None:
