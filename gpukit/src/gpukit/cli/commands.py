@@ -40,7 +40,8 @@ def act(options: argparse.Namespace) -> int:
         except vendor.VendorError as error:
             raise RefusalError(f"{error}.") from None
     if command == "update":
-        return import_module("gpukit.update.main").update(find_root(), options)
+        renew = import_module("gpukit.plan.extensions").renew
+        return import_module("gpukit.update.main").update(find_root(), options, renew)
     if command == "validate":
         return import_module("gpukit.validate.main").command(find_root())
     if command == "setup":
@@ -83,7 +84,7 @@ def act(options: argparse.Namespace) -> int:
     if command == "run" and options.nproc:
         options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
     if command == "add":
-        return import_module("gpukit.cli.add").add(project, options.PKG, given.get("native", False))
+        return import_module("gpukit.cli.add").add(project, options.PKG, given.get("native", False), options.yes)
     if given.get("native"):
         return import_module("gpukit.launch.native").act(project, options)
     if command == "run" and options.detach:

@@ -64,11 +64,12 @@ examples:
     "stop": Command("stop all containers of this project; programs have a minute to save", common=True),
     "add": Command(
         "install packages that are compatible with the base image, and add them to pyproject.toml",
-        ["PKG"],
+        ["PKG", "--yes"],
         common=True,
         epilog="""\
 examples:
-  ./launch add einops 'datasets>=4'""",
+  ./launch add einops 'datasets>=4'
+  ./launch add flash-attn      a wheel with CUDA code that fits all targets: shows whose it is, and asks""",
     ),
     "update": Command(
         "bring the template's newest release into the project, and report what that changes",
