@@ -201,10 +201,10 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 def test_a_script_finds_the_largest_batch_for_itself(script: list[str], tmp_path: Path) -> None:
     """`--batch-size auto`, in the script's own process; trials leave its folder alone, and end after few steps."""
-    options = ["--batch-size", "auto", "--samples", "40", "--steps", "1"]
+    options = ["--batch-size", "auto", "--samples", "20", "--steps", "1"]
     done = subprocess.run([*script, *options], capture_output=True, text=True)
     *_, last, using = done.stdout.splitlines()
-    assert using == "using 40" and last == "Batch size 40: the data set has no more samples.", done.stdout + done.stderr
+    assert using == "using 20" and last == "Batch size 20: the data set has no more samples.", done.stdout + done.stderr
     assert "Resuming" not in done.stderr and (tmp_path / "outputs/probed").exists()
 
 

@@ -35,7 +35,7 @@ from exactrun import parts
 from exactrun.seeds import SAMPLE, generators, mix, restore, seed_these, snapshot, walk
 
 PATIENCE = 1.0  # seconds for reading samples
-WHOLE = ", so batches are not split: if memory runs out, training stops."
+WHOLE = ", so it cannot be computed in parts."
 ENOUGH = 64  # samples that show how a loss combines them
 TOUCHES = re.compile("(LOAD|STORE)_(?:FAST(?!_AND)|NAME|DEREF|CLOSURE)")  # instructions that read or set a variable
 MANY, LARGE = 10_000, 1 << 28  # longer lists contain samples; more bytes of frozen weights are not copied

@@ -156,6 +156,7 @@ def _search(
                 f"number, as in `{' '.join(option_of(option, 64))}`."
             )
         _learn(search, found, ranks.world, say)
+        size = min(size, search.ceiling)  # a batch has no more
         search.tried.append(Outcome(size, None if found.why else found.peak, found.why))
         what = f"fail: {found.why}" if found.why else f"take {found.peak / GIB:.2f} GiB"
         say(f"{size:>9} samples {what}, {time.monotonic() - begun:.1f} s")

@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -114,7 +114,7 @@ def difference(losses: tuple[float, ...], known: tuple[float, ...]) -> float | N
     return max((abs(one - other) / max(abs(other), 1e-12) for one, other in zip(losses, known)), default=None)
 
 
-def known(command: list[str], options: tuple[str, ...]) -> list[str]:
+def known(command: list[str], options: Iterable[str]) -> list[str]:
     """Those of the options that the script's --help names."""
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, errors="replace", check=False)
     return [one for one in options if re.search(rf"{one.split()[0]}\b", done.stdout)] if not done.returncode else []
