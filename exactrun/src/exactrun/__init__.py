@@ -1,7 +1,7 @@
 """Exact resume for any training loop.
 
     run         a run of a training loop, which resumes with the same numbers (passes, streams, state, checks, settings)
-    data        samples whose random numbers depend only on a key and their index (seeds, vector_math, workers)
+    data        batches and samples whose random numbers depend only on a key (seeds, vector_math, workers)
     checkpoint  checkpoints that are verified when they are loaded (hashed)
     saver       saving while training continues (memory)
     folder      the folder of a run, its settings and versions (environment)

@@ -45,7 +45,7 @@ from exactrun.folder import Folder, as_json
 from exactrun.hashed import sync
 from exactrun.metrics import Lines, is_logged
 from exactrun.observer import OBSERVER_FAILED, Observer, Observers, end
-from exactrun.passes import SEQUENCES, Items, Sources, seed_workers_apart
+from exactrun.passes import SEQUENCES, Items, Sources
 from exactrun.progress import Progress, announce
 from exactrun.ranks import Ranks
 from exactrun.saver import Saver
@@ -68,6 +68,7 @@ from exactrun.vector_math import settle
 
 settle()
 ENDS = 16  # loops of a body whose end is known
+SEEDS = ("batch", "sample")
 OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this multiple of what one takes
 
 
@@ -80,7 +81,8 @@ class Loop:
     inner: list[Any] = field(default_factory=list)
     key: int = 0
     batches: Any = None
-    entered: dict[str, Any] | None = None  # the generators when the present body began
+    entered: dict[str, Any] | None = None  # the generators when the present body began, if it may contain a loop
+    began: bool = False  # a body
     owned: dict[str, Any] = field(default_factory=dict)  # kept generators when the loop began, which a stream may use
     steps: int = 0  # in the present body
 
@@ -107,9 +109,11 @@ class Run:
     than every 10 seconds. `keep`: the number of checkpoints to keep. `log_steps`: write the loss and other metrics to
     metrics.jsonl every this many steps, and more often at first. `best`: also save the step with the lowest value of
     this metric, and keep its checkpoint. `max_steps`, `max_minutes`: end the loops, with a checkpoint, after this step
-    of the run, or after these minutes; a larger number continues exactly. `other_processes`: resume a run of another
-    number of processes, which then continues, but with other numbers. `settings`: of this run, stored in run.json.
-    `observers`: what follows the run (observer.py). `progress`: show a progress bar; None: on a terminal.
+    of the run, or after these minutes; a larger number continues exactly. `seeds`: what a DataLoader's samples draw
+    follows from the "batch" that they are in, or from the pass and the "sample" alone, also with another batch size or
+    number of processes; that takes at least 10 us for each. `other_processes`: resume a run of another number of
+    processes, which then continues, but with other numbers. `settings`: of this run, stored in run.json. `observers`:
+    what follows the run (observer.py). `progress`: show a progress bar; None: on a terminal.
 
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
 
@@ -132,17 +136,21 @@ class Run:
         max_steps: int | None = None,
         max_minutes: float | None = None,
         other_processes: bool = False,
+        seeds: str = "batch",
         settings: dict[str, Any] | None = None,
         observers: Iterable[Observer] = (),
         progress: bool | None = None,
     ) -> None:
+        if seeds not in SEEDS:
+            raise TrainingError(f'seeds must be "batch" or "sample", not {seeds!r}.')
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
         self.last, self._minutes, self.other_processes = max_steps, max_minutes, other_processes
+        self.seeds = seeds
         self.ranks, self.settings = Ranks.joined(), settings or {}
         folder = Path(folder)
         if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
             earlier.abandon()
-        seed_workers_apart()
+        streams.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
             folder, observers, progress = self._trial.folder(folder), (), False
@@ -161,7 +169,9 @@ class Run:
         self._loops, self._inner = list[Loop](), list[Any]()
         self._left = False  # a loop was left after a step in it
         self._mine = restored(self._of_this_rank(self.saved)) if self.saved else {}
-        self._sources = Sources(self._mine.get("loaders", {}))
+        if (before := self._mine.get("seeds", self.seeds)) != self.seeds:
+            raise CheckpointError(f"{self.folder} was begun with seeds={before!r}: use it again, or start a new run.")
+        self._sources = Sources(self._mine.get("loaders", {}), self.seeds == "sample")
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
         self._completed = self.saved.step if self.saved else 0
         self._asked = False  # the script asked for the number of steps
@@ -303,7 +313,7 @@ class Run:
     def enumerate(self, source: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
 
-        `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the sample; a range,
+        `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the batch; a range,
         list, or tuple; a stream with or without state (streams.py). The result has its length.
         """
         return _Numbered(self, source, self._loop(source), start)
@@ -370,8 +380,9 @@ class Run:
                     loop.steps = 0
                     ended_early = False
                     break
-                loop.inner, loop.steps = [], 0
-                loop.entered = self._drawing()
+                # A body that ends with a step contains no loop with steps, and the next one is like it, as a rule.
+                loop.entered = None if loop.steps and not any(loop.inner) else self._drawing()
+                loop.inner, loop.steps, loop.began = [], 0, True
                 # What the loop's body kept the last time, it keeps again.
                 if any(one.loops >= place for one in self._values.values()):
                     self._values = {name: one for name, one in self._values.items() if one.loops < place}
@@ -450,7 +461,7 @@ class Run:
         if not self._pending:
             self._restore_all()
             return
-        loop.inner, loop.steps, loop.entered = [], 0, state["entered"]
+        loop.inner, loop.steps, loop.entered, loop.began = [], 0, state["entered"], True
         if (batch := next(loop.batches, self)) is self:
             raise self._other_loops()
         self._draw_from(state["entered"])
@@ -460,7 +471,7 @@ class Run:
         """After the last epoch: save what followed its last step, unless that was already saved."""
         if self._is_over():
             pass  # the last step was saved
-        elif loop.entered and self._completed and not self._pending:
+        elif loop.began and self._completed and not self._pending:
             self._made_step = []
             self._save([self._describe(loop)])
         elif self._completed:
@@ -498,12 +509,12 @@ class Run:
                     "run.step was called twice in one pass of the loop's body: use run.enumerate for the inner loop "
                     "(for a `while`, of itertools.count()), or call it once, at the end."
                 )
-            if not all(getattr(loop.batches, "nests", True) for loop in self._loops[:-1]):
-                raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
+            outer = self._inner
             for loop in self._loops:
                 loop.steps += 1
-            for one in (self._inner, *(loop.inner for loop in self._loops[:-1])):
-                one[-1] = True
+                outer[-1], outer = True, loop.inner
+                if loop is not self._loops[-1] and not getattr(loop.batches, "nests", True):
+                    raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
         if self._stop is None and not (self._loops or self._values or self._asked):
             self._report_plain()
         self._completed += 1
@@ -520,6 +531,7 @@ class Run:
             self._lowest = float(self._score)
         self._due = self._due or lower or (self.last is not None and self._completed >= self.last)
         settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
+        settled &= all(loop.entered for loop in self._loops[:-1])  # an outer body that ended with a step until now
         self._made_step, self._stepped, self._new = sorted(self._stepped - self._new), set(), set()
         if self._due and not settled and self._others:  # perhaps it is never saved
             self._look()
@@ -643,9 +655,11 @@ class Run:
 
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
         # One that wraps another, as SAM does, has its groups, and is not always stepped itself.
-        named = self._optimizers.items()
-        self._stepped.update(name for name, one in named if optimizer.param_groups[0] is one.param_groups[0])
-        strange = self._looked < 2 and optimizer not in self._optimizers.values()
+        first, strange = optimizer.param_groups[0], self._looked < 2
+        for name, one in self._optimizers.items():
+            if one.param_groups[0] is first:
+                self._stepped.add(name)
+            strange = strange and one is not optimizer
         if strange and len(steps := self._others.setdefault(optimizer, set())) < 2:
             steps.add(self._completed)
 
@@ -669,6 +683,7 @@ class Run:
             {
                 "loops": loops,
                 "depth": len(loops),
+                "seeds": self.seeds,
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
                 "stepped": self._made_step,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from exactrun.data import Collated, DataError, Keyed
+from exactrun.data import DataError, Keyed, shared
 from exactrun.seeds import ORDER, mix
 
 
@@ -94,9 +94,9 @@ def loader(
 ) -> DataLoader:
     """Endless batches from `first_step`: this rank's part of the `batch_size` samples of each step, without workers."""
     return DataLoader(
-        Keyed(dataset),
+        Keyed(dataset, collate),
         batch_sampler=Order(len(dataset), batch_size, seed, first_step, ranks.rank, ranks.world),
-        collate_fn=Collated(collate),
+        collate_fn=shared,
         pin_memory=device.type == "cuda",
         generator=torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
     )
