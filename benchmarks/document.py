@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs/benchmarks.md"
 ORDER = ["generate", "update", "launch", "services", "jobs", "verify", "explain", "prove", "plan", "memory", "rebuild"]
 ORDER += ["launchers", "resume_project", "resume_others", "resume_adapters", "resume_streams", "checkpoint"]
-ORDER += ["gradient", "finder_models", "step_alone", "step_loops", "step_seeding"]
+ORDER += ["finder_models", "step"]
 TOP = """\
 # Benchmarks
 

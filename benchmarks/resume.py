@@ -2,8 +2,8 @@
 
 The worst case of each is first. --rounds is the number of kills of each row.
 
-- project: a generated project (dropout, augmentation in workers), in two gloo processes and in one, each time resumed
-  with another number of workers.
+- project: generated projects, each time resumed with another number of workers: minimal (dropout, augmentation in
+  workers) in two gloo processes with bf16 and in one, vision (BatchNorm, image files), and llm, whose loop is TRL's.
 - adapters: the loops of other libraries with exactrun (tests/train/library_loops.py), with 2 and 0 workers, and
   with and without accumulation.
 - others: the same loops as the libraries' documentation resumes them, and one with torchdata's loader.
@@ -66,21 +66,22 @@ class Subject:
     read: Callable[[Path], dict[str, Any]] = loops.read
 
 
-def train(project: Path, launcher: list[str], folder: Path, workers: int, accumulate: int) -> None:
+def train(
+    project: Path, launcher: list[str], options: dict[str, Any], folder: Path, workers: int, accumulate: int
+) -> None:
     """Become the training of the project."""
-    options = {"max-steps": STEPS, "save-steps": 10, "log-steps": 1, "batch-size": 256}
-    options |= {"workers": workers, "output-dir": folder, "name": "run"}
-    flags = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    options = {"max-steps": STEPS, "save-steps": 10, "log-steps": 1, "workers": workers} | options
+    options |= {"output-dir": folder, "name": "run"}
+    flags = [word for key, value in options.items() if value is not None for word in (f"--{key}", str(value))]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    env["PYTHONPATH"] = os.pathsep.join([str(project / "src"), str(ROOT / "gpukit/src"), str(ROOT / "exactrun/src")])
+    env["PYTHONPATH"] = os.pathsep.join([str(project / "src"), os.environ["PYTHONPATH"]])
     os.chdir(project)
-    os.execve(sys.executable, [sys.executable, *launcher, "-m", f"{project.name}.train", *flags], env)
+    os.execve(sys.executable, [sys.executable, *launcher, f"{project.name}.train", *flags], env)
 
 
 def of_project(folder: Path) -> dict[str, Any]:
     """The loss of each step, and at the end the digest of the weights."""
-    from exactrun import checkpoint
-    from gpukit.track import metrics
+    from exactrun import checkpoint, metrics
 
     run = folder / "run"
     rows = metrics.read(run) if (run / "metrics.jsonl").exists() else []
@@ -100,12 +101,21 @@ def subjects(what: str, bench: Benchmark) -> list[Subject]:
         return found
     if what == "others":
         return [Subject(name, script, 2) for name, script in loops.ALONE.items()]
-    project = bench.project("bench", hardware="cpu", workflow="scripts", package_name="bench")
-    two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return [
-        Subject("two gloo processes", partial(train, project, two), 2, again=(0, 1, 3), read=of_project),
-        Subject("one process", partial(train, project, []), 2, again=(0, 1, 3, 4), read=of_project),
-    ]
+    two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    anyway = [str(ROOT / "tests/train/torchvision_anyway.py")]  # also where torchvision is of another torch
+    small = {"model": "test_resnet", "image-size": 32, "batch-size": 16}
+    tiny = {"model": "tiny", "data": "tiny", "batch-size": 8, "workers": None}
+    found = []
+    for name, use_case, launcher, options, again in (
+        ("two gloo processes, bf16", "minimal", two, {"dtype": "bf16"}, (0, 1, 3)),
+        ("one process", "minimal", ["-m"], {}, (0, 1, 3, 4)),
+        ("vision", "vision", anyway, small, (0, 1)),
+        ("llm", "llm", anyway, tiny, (0,)),
+    ):
+        project = bench.project(use_case, hardware="cpu", workflow="scripts", use_case=use_case, package_name=use_case)
+        script = partial(train, project, launcher, options)
+        found.append(Subject(name, script, 2 if "workers" not in options else 0, again=again, read=of_project))
+    return found
 
 
 def uninterrupted(subject: Subject, folder: Path) -> dict[str, Any]:
@@ -179,9 +189,8 @@ def compare_stream(kind: str, workers: int, kills: int, spare: Path) -> list[Any
 
 def main() -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        map(str, (ROOT, ROOT / "gpukit/src", ROOT / "exactrun/src"))
-    )  # for the processes
+    paths = [ROOT, ROOT / "gpukit/src", ROOT / "exactrun/src", *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, paths))  # for the processes
     with Benchmark("", __doc__, rounds=10, packages=("torch",), what="project") as bench:
         what = bench.given.what
         bench.name, bench.title, bench.packages = f"resume_{what}", TITLES[what], PACKAGES[what]

@@ -1,377 +1,125 @@
-"""CPU time per step of a training loop, compared with a hand-written loop and other engines: python benchmarks/step.py
+"""CPU time per step of a loop with exactrun's Run, compared with the same loop by hand: python benchmarks/step.py
 
-- --what loops: with the loader. The worst case is first: small images in small batches without workers, cropped and
-  flipped by `random`, with noise from torch, so that gpukit seeds two generators for every sample.
-- --what alone: the batches come from the same DataLoader for every engine.
-- --what seeding: the cost of seeding a sample that does nothing else, first one that draws from three generators.
+Small images in small batches, so that what Run adds counts most; plain, and with augmentation that draws from torch,
+numpy.random, `random`, or all three; with seeds for each batch and for each sample.
 
-Every engine trains the same model on the same data with fused AdamW and gradient clipping, a few steps at a time, in
-turn, in one thread. The CPU time of workers counts: before and after a turn, they have loaded all the batches that they
-may load ahead. Requires benchmarks/requirements.txt.
+The loops train the same model on the same data, a few steps at a time, in turn, in one process and one thread. The CPU
+time of workers counts: before and after a turn, they have loaded all the batches that they may load ahead. The minimum
+of all turns is taken, since other programs only add time. Requires benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
 
 import gc
-import io
-import logging
 import os
 import random
-import statistics
+import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
-from harness import Benchmark, ratio
-from PIL import Image
+from harness import Benchmark, load
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
+from exactrun.run import Run
 
-import lightning
-import transformers
-from accelerate import Accelerator
-from lightning.fabric import Fabric
-
-from exactrun.data import Keyed
-from exactrun.seeds import mix, seed_step
-from gpukit.script.device import choose
-from gpukit.script.loader import Loading, Order, loader
-from gpukit.script.step import Step
-from gpukit.script.task import Task
-from tests.train.memory_tasks import Basic
-
-CLIP = 1.0  # maximum norm of the gradient
-BATCHES = 20_000  # of each data set, so that no loop needs a second epoch
+BATCHES = 2_000  # of each data set, so that no loop needs a second epoch
 KEPT = 512  # samples that the data sets contain; further ones are the same again
-SETTLE = 3  # first steps of a run, which are not measured
+SETTLE = 30  # first steps, which are not measured
+GOALS = {32: 1.10, 256: 1.05}  # by the batch size
+Drawn = tuple[int, int, bool, Any]  # left, top, flip, and noise
 
 
-# Data
+def by_torch() -> Drawn:
+    left, top = torch.randint(0, 5, (2,)).tolist()
+    return left, top, torch.rand(()).item() < 0.5, torch.randn(3, 16, 16)
 
 
-class Samples(Dataset):
-    """Rows of numbers, and what other data sets are made of."""
+def by_numpy() -> Drawn:
+    left, top = numpy.random.randint(0, 5, 2).tolist()
+    noise = torch.from_numpy(numpy.random.standard_normal((3, 16, 16))).float()
+    return left, top, numpy.random.rand() < 0.5, noise
 
-    def __init__(self, batch: int, width: int = 64) -> None:
+
+def by_random() -> Drawn:
+    return random.randint(0, 4), random.randint(0, 4), random.random() < 0.5, random.gauss(0, 1)
+
+
+def by_all() -> Drawn:
+    return random.randint(0, 4), random.randint(0, 4), numpy.random.rand() < 0.5, torch.randn(3, 16, 16)
+
+
+KINDS: dict[str, Callable[[], Drawn] | None] = {
+    "plain": None,
+    "torch": by_torch,
+    "numpy.random": by_numpy,
+    "`random`": by_random,
+    "all three": by_all,
+}
+
+
+class Images(Dataset):
+    """Images of 3 x 16 x 16 values, perhaps with 2 of padding, a random crop, a random flip, and noise."""
+
+    def __init__(self, length: int, draw: Callable[[], Drawn] | None) -> None:
         made = torch.Generator().manual_seed(0)
-        self.length = batch * BATCHES
-        self.images = torch.randint(0, 256, (KEPT, 3, 32, 32), dtype=torch.uint8, generator=made)
-        self.rows = torch.randn(KEPT, width, generator=made)
+        self.length, self.draw = length, draw
+        self.images = torch.randn(KEPT, 3, 16, 16, generator=made)
         self.labels = torch.randint(0, 10, (KEPT,), generator=made).tolist()
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.rows[index % KEPT], self.labels[index % KEPT]
+        image, label = self.images[index % KEPT], self.labels[index % KEPT]
+        if self.draw is None:
+            return image, label
+        left, top, flip, noise = self.draw()
+        image = functional.pad(image, (2, 2, 2, 2))[:, top : top + 16, left : left + 16]
+        return (image.flip(2) if flip else image) + 0.05 * noise, label
 
 
-class Images(Samples):
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.images[index % KEPT].float(), self.labels[index % KEPT]
+def parts(batch: int, draw: Any, workers: int) -> tuple[nn.Module, torch.optim.Optimizer, DataLoader]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(768, 128), nn.ReLU(), nn.Linear(128, 10))
+    loader = DataLoader(Images(batch * BATCHES, draw), batch, shuffle=True, num_workers=workers)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True), loader
 
 
-Drawn = tuple[int, int, bool, Any]  # left, top, flip, and noise
-
-
-def random_and_torch() -> Drawn:
-    return random.randint(0, 8), random.randint(0, 8), random.random() < 0.5, torch.randn(3, 32, 32)
-
-
-def only_torch() -> Drawn:
-    left, top = torch.randint(0, 9, (2,)).tolist()
-    return left, top, torch.rand(()).item() < 0.5, torch.randn(3, 32, 32)
-
-
-def only_random() -> Drawn:
-    return random.randint(0, 8), random.randint(0, 8), random.random() < 0.5, random.gauss(0, 1)
-
-
-def by_numpy(source: Any) -> Drawn:
-    left, top = (int(9 * one) for one in source.random(2))
-    noise = torch.from_numpy(source.standard_normal((3, 32, 32))).float()
-    return left, top, source.random() < 0.5, noise
-
-
-class Augmented(Samples):
-    """Images of 32 x 32 pixels with 4 of padding, a random crop, a random flip, and noise."""
-
-    def __init__(self, batch: int, draw: Callable[..., Drawn], *source: Any) -> None:
-        super().__init__(batch)
-        self.draw, self.source = draw, source
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        left, top, flip, noise = self.draw(*self.source)
-        image = functional.pad(self.images[index % KEPT].float().div_(255), (4, 4, 4, 4))
-        image = image[:, top : top + 32, left : left + 32]
-        if flip:
-            image = image.flip(2)
-        return image + 0.05 * noise, self.labels[index % KEPT]
-
-
-class Jpeg(Samples):
-    """JPEG files of 256 x 256 pixels in memory, decoded and reduced to 32 x 32 pixels, with a random flip."""
-
-    def __init__(self, batch: int) -> None:
-        super().__init__(batch)
-        self.files = []
-        for image in self.images[:32]:
-            file = io.BytesIO()
-            large = Image.fromarray(image.permute(1, 2, 0).numpy()).resize((256, 256), Image.Resampling.BICUBIC)
-            large.save(file, "JPEG")
-            self.files.append(file.getvalue())
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image = Image.open(io.BytesIO(self.files[index % 32])).convert("RGB").resize((32, 32))
-        pixels = torch.from_numpy(numpy.array(image)).permute(2, 0, 1).float().div_(255)
-        return pixels.flip(2) if torch.rand(()).item() < 0.5 else pixels, self.labels[index % KEPT]
-
-
-# Models
-
-
-def convolutions() -> nn.Module:
-    layers: list[nn.Module] = []
-    for wide, out in ((3, 16), (16, 32), (32, 64)):
-        layers += [nn.Conv2d(wide, out, 3, 2, 1), nn.BatchNorm2d(out), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-
-
-def perceptron(inputs: int = 64, width: int = 256) -> nn.Module:
-    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
-
-
-def resnet() -> nn.Module:
-    """ResNet-18 for images of 32 x 32 pixels, with half the channels."""
-    layers, width = [nn.Conv2d(3, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU()], 32
-    for out, stride in ((32, 1), (64, 2), (128, 2), (256, 2)):
-        layers += [Basic(width, out, stride), Basic(out, out, 1)]
-        width = out
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
-
-
-@dataclass
-class Kind:
-    """Data of batches of a size, a model, the steps in a turn, and the largest ratio to the hand-written loop.
-
-    `alone`: only the step is compared, so every engine gets its batches from the same DataLoader. Then `microseconds`
-    can be the goal, and the engines that only offer a complete loop run for `alone` steps.
-    """
-
-    make: Callable[[int], Dataset]
-    batch: int
-    build: Callable[[], nn.Module]
-    turn: int
-    goal: float | None
-    alone: int = 0
-    microseconds: float | None = None
-
-    def start(self) -> None:
-        torch.manual_seed(0)
-        self.model, self.dataset = self.build(), self.make(self.batch)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
-
-    def loader(self, workers: int = 0) -> DataLoader:
-        return DataLoader(self.dataset, self.batch, shuffle=not self.alone, num_workers=workers)
-
-
-def augmented(batch: int, *draw: Any) -> Kind:
-    return Kind(lambda batch: Augmented(batch, *draw), batch, convolutions, max(1, 64 // batch), 1.05)
-
-
-KINDS = {
-    "batch 32, augmentation with `random` and torch": augmented(32, random_and_torch),
-    "batch 256, augmentation with `random`": augmented(256, only_random),
-    "batch 256, augmentation with torch": augmented(256, only_torch),
-    "batch 256, augmentation with numpy.random": augmented(256, by_numpy, numpy.random),
-    "batch 256, augmentation with a NumPy Generator": augmented(256, by_numpy, numpy.random.default_rng(0)),
-    "batch 32, JPEG": Kind(Jpeg, 32, convolutions, 1, 1.05),
-    "batch 256, plain": Kind(Samples, 256, perceptron, 20, 1.15),
-    "batch 32, plain": Kind(Samples, 32, perceptron, 60, 1.15),
-    "step alone, width 32, batch 8": Kind(
-        lambda batch: Samples(batch, 32), 8, lambda: perceptron(32, 32), 20, None, alone=200, microseconds=20
-    ),
-    "step alone, ResNet-18 with half the channels, batch 16": Kind(Images, 16, resnet, 1, 1.01, alone=6),
-}
-
-
-# Engines
-
-
-def by_hand(kind: Kind, workers: int) -> Iterator[None]:
-    kind.start()
-    for inputs, labels in kind.loader(workers):
-        kind.optimizer.zero_grad()
-        loss = functional.cross_entropy(kind.model(inputs), labels)
+def by_hand(batch: int, draw: Any, workers: int, spare: Path) -> Iterator[None]:
+    model, optimizer, loader = parts(batch, draw, workers)
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(inputs), labels)
         loss.backward()
-        nn.utils.clip_grad_norm_(kind.model.parameters(), CLIP)
-        kind.optimizer.step()
-        yield
-
-
-def gpukit(kind: Kind, workers: int) -> Iterator[None]:
-    kind.start()
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy(model(batch[0]), batch[1], reduction="sum")
-
-    step = Step(Task(kind.model, kind.optimizer, kind.dataset, loss), choose(device="cpu"), clip=CLIP)
-    batches = kind.loader() if kind.alone else loader(kind.dataset, kind.batch, 0, loading=Loading(workers))
-    for number, batch in enumerate(batches):
-        step(batch, seed_step(0, number, 0))
-        yield
-
-
-def accelerate(kind: Kind, workers: int) -> Iterator[None]:
-    kind.start()
-    engine = Accelerator(cpu=True)
-    model, optimizer, batches = engine.prepare(kind.model, kind.optimizer, kind.loader(workers))
-    for inputs, labels in batches:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(inputs), labels)
-        engine.backward(loss)
-        engine.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         yield
 
 
-def fabric(kind: Kind, workers: int) -> Iterator[None]:
-    kind.start()
-    engine = Fabric(accelerator="cpu", devices=1)
-    model, optimizer = engine.setup(kind.model, kind.optimizer)
-    for inputs, labels in engine.setup_dataloaders(kind.loader(workers)):
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(inputs), labels)
-        engine.backward(loss)
-        engine.clip_gradients(model, optimizer, max_norm=CLIP)
-        optimizer.step()
-        yield
+def by_run(seeds: str) -> Callable[..., Iterator[None]]:
+    def loop(batch: int, draw: Any, workers: int, spare: Path) -> Iterator[None]:
+        model, optimizer, loader = parts(batch, draw, workers)
+        with Run(tempfile.mkdtemp(dir=spare), seeds=seeds, save_steps=10 * BATCHES, progress=False) as run:
+            run.keep(model=model, optimizer=optimizer)
+            for _, (inputs, labels) in run.enumerate(loader):
+                optimizer.zero_grad()
+                loss = functional.cross_entropy(model(inputs), labels)
+                loss.backward()
+                optimizer.step()
+                run.step(loss=loss)
+                yield
+
+    return loop
 
 
-class Clock:
-    """CPU time of the measured steps of a run."""
-
-    def __init__(self) -> None:
-        self.done, self.begun, self.ended = 0, 0.0, 0.0
-
-    def tick(self) -> None:
-        self.done += 1
-        self.ended = time.process_time()
-        if self.done == SETTLE:
-            self.begun = self.ended
-
-    def per_step(self) -> float:
-        return (self.ended - self.begun) / (self.done - SETTLE)
-
-
-class Ticks(transformers.TrainerCallback):
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.clock.tick()
-
-
-class WithLoss(nn.Module):
-    """The same model as HF's Trainer wants it."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        logits = self.model(x)
-        return {"loss": functional.cross_entropy(logits, labels), "logits": logits}
-
-
-def named(samples: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
-    """A batch as HF's Trainer wants it."""
-    inputs, labels = zip(*samples, strict=True)
-    return {"x": torch.stack(inputs), "labels": torch.tensor(labels)}
-
-
-def hf_trainer(kind: Kind, spare: Path) -> Iterator[float]:
-    """CPU seconds per step of complete runs."""
-    kind.start()
-    schedule = torch.optim.lr_scheduler.ConstantLR(kind.optimizer, 1.0)
-    arguments = transformers.TrainingArguments(
-        str(spare / "hf"),
-        max_steps=kind.alone + SETTLE,
-        per_device_train_batch_size=kind.batch,
-        max_grad_norm=CLIP,
-        use_cpu=True,
-        report_to=[],
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-    )
-    while True:
-        clock = Clock()
-        trainer = transformers.Trainer(
-            WithLoss(kind.model),
-            arguments,
-            data_collator=named,
-            train_dataset=kind.dataset,
-            optimizers=(kind.optimizer, schedule),
-            callbacks=[Ticks(clock)],
-        )
-        trainer.remove_callback(transformers.PrinterCallback)
-        trainer.train()
-        yield clock.per_step()
-
-
-class Module(lightning.LightningModule):
-    """The same model as a LightningModule."""
-
-    def __init__(self, kind: Kind, clock: Clock) -> None:
-        super().__init__()
-        self.model, self.optimizer, self.clock = kind.model, kind.optimizer, clock
-
-    def training_step(self, batch: list[Tensor]) -> Tensor:
-        return functional.cross_entropy(self.model(batch[0]), batch[1])
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.optimizer
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        self.clock.tick()
-
-
-def lightning_trainer(kind: Kind, spare: Path) -> Iterator[float]:
-    """CPU seconds per step of complete runs."""
-    kind.start()
-    while True:
-        clock = Clock()
-        lightning.Trainer(
-            default_root_dir=spare,
-            accelerator="cpu",
-            devices=1,
-            max_steps=kind.alone + SETTLE,
-            gradient_clip_val=CLIP,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        ).fit(Module(kind, clock), kind.loader())
-        yield clock.per_step()
-
-
-TITLES = {"loops": "A loop with its loader", "alone": "Time per step", "seeding": "Seeding samples"}
-HAND = "hand-written loop"
-LOOPS = {HAND: by_hand, "gpukit": gpukit, "accelerate": accelerate, "Fabric": fabric}
-TRAINERS = {"HF Trainer": hf_trainer, "Lightning": lightning_trainer}
-
-
-# Measuring
+HAND = "by hand"
+LOOPS = {HAND: by_hand, "seeds per batch": by_run("batch"), "seeds per sample": by_run("sample")}
 
 
 def threads_of(pids: set[int]) -> float:
@@ -399,143 +147,53 @@ def workers_now() -> set[int]:
     return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
 
 
-def measured(kind: Kind, workers: int, rounds: int, spare: Path) -> dict[str, list[float]]:
-    """CPU seconds per step of each engine in each round."""
+def measured(batch: int, draw: Any, workers: int, rounds: int, spare: Path) -> dict[str, float]:
+    """CPU seconds per step of each loop: the minimum of all rounds."""
     loops, pids = {}, {}
     for name, loop in LOOPS.items():
         others = workers_now()
-        loops[name] = loop(kind, workers)
-        for _ in range(max(SETTLE, kind.turn)):
+        loops[name] = loop(batch, draw, workers, spare)
+        for _ in range(SETTLE):
             next(loops[name])
         pids[name] = workers_now() - others
-    trainers = {name: run(kind, spare) for name, run in TRAINERS.items()} if kind.alone else {}
-    found: dict[str, list[float]] = {name: [] for name in (*loops, *trainers)}
+    turn = (640 if workers else 64) // batch or 1
+    found: dict[str, list[float]] = {name: [] for name in loops}
+    gc.collect()
     for number in range(rounds):
-        gc.collect()
         for name in list(loops) if number % 2 else list(reversed(loops)):
             before = settled(pids[name])
             begun = time.process_time()
-            for _ in range(kind.turn):
+            for _ in range(turn):
                 next(loops[name])
             took = time.process_time() - begun
-            found[name].append((took + settled(pids[name]) - before) / kind.turn)
-        for name, run in trainers.items():
-            found[name].append(next(run) if number % 20 == 0 else found[name][-1])
-    for loop in loops.values():
+            found[name].append((took + settled(pids[name]) - before) / turn)
+    for loop in reversed(loops.values()):  # a run gives back the signal handlers that it found
         loop.close()
-    return found
-
-
-def compare(bench: Benchmark, name: str, kind: Kind, workers: int) -> None:
-    """A row, and a result."""
-    found = measured(kind, workers, bench.rounds, bench.spare)
-    hand = found[HAND]
-    cells = [f"{ratio(seconds, hand):.2f}" for engine, seconds in found.items() if engine != HAND]
-    bench.row(name, workers, f"{1e3 * statistics.median(hand):.2f}", *cells)
-    what = name if kind.alone else f"{name}, {workers} workers"
-    if kind.microseconds:
-        more = statistics.median(one - other for one, other in zip(found["gpukit"], hand, strict=True))
-        bench.result(f"{what}: added to a step", 1e6 * more, "µs", at_most=kind.microseconds)
-    else:
-        bench.result(what, ratio(found["gpukit"], hand), "times", at_most=kind.goal, digits=3)
-
-
-# Seeding
-
-SEEDED = 64  # samples in a batch
-GENERATOR = numpy.random.default_rng()
-DRAWS: dict[str, Callable[[], object]] = {
-    "torch, `random`, and numpy.random": lambda: (torch.rand(()), random.random(), numpy.random.random()),
-    "`random`": random.random,
-    "numpy.random": numpy.random.random,
-    "a NumPy Generator": GENERATOR.random,
-    "torch": lambda: torch.rand(()),
-    "no generator": lambda: None,
-}
-BY_HAND = "torch, by `torch.manual_seed`"
-
-
-class Drawing(Dataset):
-    """Samples that cost nothing else, so that only the seeding is measured."""
-
-    def __init__(self, draw: Callable[[], object]) -> None:
-        self.draw = draw
-
-    def __getitem__(self, index: int) -> object:
-        return self.draw()
-
-
-def cpu(what: Callable[[], object], loops: int = 20) -> float:
-    begun = time.process_time()
-    for _ in range(loops):
-        what()
-    return (time.process_time() - begun) / loops
-
-
-def seeding(bench: Benchmark) -> None:
-    """Microseconds for a sample, beyond those of the same sample without seeds; and the order of an epoch."""
-    keys = [(1, index) for index in range(SEEDED)]
-    plain = {name: Drawing(draw) for name, draw in DRAWS.items()}
-    keyed = {name: Keyed(dataset) for name, dataset in plain.items()}
-
-    def by_manual_seed() -> None:
-        for key, index in keys:
-            torch.manual_seed(mix(key, index))
-            plain["torch"][index]
-
-    bench.columns = ["samples draw from", f"µs for each, median of {20 * bench.rounds}"]
-    found: dict[str, list[float]] = {name: [] for name in (*DRAWS, BY_HAND)}
-    for _ in range(20 * bench.rounds):
-        for name in DRAWS:
-            seeded = cpu(lambda name=name: keyed[name].__getitems__(keys))
-            found[name].append(seeded - cpu(lambda name=name: [plain[name][index] for _, index in keys]))
-        without = cpu(lambda: [plain["torch"][index] for _, index in keys])
-        found[BY_HAND].append(cpu(by_manual_seed) - without)
-    for name, seconds in found.items():
-        bench.row(name, round(1e6 * statistics.median(seconds) / SEEDED, 2))
-    bench.result("seeding torch, random, and NumPy for a sample", bench.rows[0][1], "µs", at_most=10, digits=1)
-    orders = [cpu(lambda: Order(100_000_000, SEEDED, 0).epoch(1), 1) for _ in range(min(3, bench.rounds))]
-    bench.result("an order of 1e8 samples, fastest", min(orders), "s", at_most=5)
-    bench.notes = [f"Of a sample in a batch of {SEEDED}, without workers, minus the time of the sample itself."]
+    return {name: min(seconds) for name, seconds in found.items()}
 
 
 def main() -> None:
-    packages = ("torch", "numpy", "pillow", "accelerate", "lightning", "transformers")
-    with Benchmark("", __doc__, rounds=60, packages=packages, what="loops", only="") as bench:
-        what = bench.given.what
-        bench.name, bench.title = f"step_{what}", TITLES[what]
+    with Benchmark(
+        "A loop with exactrun", __doc__, rounds=20, packages=("torch", "numpy"), workers="0,2", only=""
+    ) as bench:
         torch.set_num_threads(1)
-        warnings.filterwarnings("ignore")
-        for name in ("lightning.pytorch", "lightning.fabric"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-        if what == "seeding":
-            seeding(bench)
-            return
-        bench.columns = [
-            "loop",
-            "workers",
-            "hand-written, ms",
-            *list(LOOPS)[1:],
-            *(TRAINERS if what == "alone" else ()),
-        ]
-        for name, kind in KINDS.items():
-            if bench.given.only in name and bool(kind.alone) == (what == "alone"):
-                for workers in (0,) if kind.alone else (0, 2):
-                    compare(bench, name, kind, workers)
+        bench.columns = ["batch", "samples draw from", "workers", "by hand, ms", *list(LOOPS)[1:]]
+        for batch, goal in GOALS.items():
+            for name, draw in KINDS.items():
+                for workers in map(int, bench.given.workers.split(",")) if bench.given.only in name else ():
+                    # A turn without workers takes milliseconds.
+                    found = measured(batch, draw, workers, bench.rounds * (1 if workers else 10), bench.spare)
+                    ratios = [found[loop] / found[HAND] for loop in list(LOOPS)[1:]]
+                    bench.row(batch, name, workers, f"{1e3 * found[HAND]:.2f}", *(f"{one:.3f}" for one in ratios))
+                    aimed = None if (batch, name) == (32, "`random`") else goal
+                    what = f"batch {batch}, {name}, {workers} workers, seeds per batch"
+                    bench.result(what, ratios[0], "times", at_most=aimed, digits=3)
         bench.notes = [
-            "CPU time per step of the process and its workers. The other columns are relative to the hand-written "
-            "loop, whose augmentation cannot be repeated: medians of the ratios within each round.",
+            "CPU time per step of the process and its workers: the minimum of "
+            f"{bench.rounds} turns with workers, and of {10 * bench.rounds} without, relative to the loop by hand, "
+            "whose augmentation cannot be repeated. Images of 3 x 16 x 16 values, a model of two linear layers.",
+            f"The load of the machine (processes that run or want to) was {bench.load} before, and {load()} after.",
         ]
-        if what == "loops":
-            bench.notes += [
-                "gpukit: `loader` and `Step`. Images have 32 x 32 pixels, and the model three convolutions; plain "
-                "samples have 64 numbers, and the model three layers of 256.",
-            ]
-        else:
-            bench.notes += [
-                "Every engine has the same DataLoader. HF Trainer and Lightning only offer a complete loop, which runs "
-                "once in 20 rounds. Logging, checkpoints, and progress bars are off.",
-            ]
 
 
 if __name__ == "__main__":

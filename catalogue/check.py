@@ -24,7 +24,11 @@ IDS = {"hardware": ("hardware",), "images": ("bases", "releases"), "packages": (
 
 def faults() -> list[str]:
     """The faults of the first check that finds any: the later ones take for granted what the earlier ones checked."""
-    return list(unreadable()) or list(dict.fromkeys(against_schemas())) or [*lost_ids(), *unserved(), *drivers()]
+    return (
+        list(unreadable())
+        or list(dict.fromkeys(against_schemas()))
+        or [*lost_ids(), *unserved(), *drivers(), *unlisted()]
+    )
 
 
 def unreadable() -> Iterator[str]:
@@ -122,6 +126,15 @@ def drivers() -> Iterator[str]:
         if machine["driver"]["first"] != first:
             where = f"catalogue/hardware.yml: hardware.{id}.driver.first"
             yield f"{where}: write {json.dumps(first)}, the first of its cards' drivers."
+
+
+def unlisted() -> Iterator[str]:
+    """Extensions whose index the catalogue does not have."""
+    known = support.load("extensions")
+    for name, extension in known["extensions"].items():
+        for index in extension["indexes"]:
+            if index not in known["indexes"]:
+                yield f"catalogue/extensions.yml: extensions.{name}: {index} is not among the indexes."
 
 
 def main() -> int:

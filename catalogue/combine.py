@@ -25,7 +25,10 @@ DOCUMENTED = {
     "triton",
     "recipes",
     "host",
-}  # for documents
+    "names",
+    "indexes",
+    "extensions",
+}  # for documents, or for gpukit alone
 OF_CARDS = {"cards", "chips", "name", "tflops"}  # nothing is rendered from these fields of a machine
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}  # as Docker and as Python call them
 

@@ -19,6 +19,7 @@ POLICIES = support.load("hardware")["memory"]
 BASES = support.load("images")["bases"]
 RELEASES = support.load("images")["releases"]
 PACKAGES = support.load("packages")
+EXTENSIONS = support.load("extensions")
 
 
 def cards() -> dict[str, Any]:
@@ -134,7 +135,7 @@ def serves(base: str, name: str) -> dict[str, Any]:
         "superseded": support.superseded(base, name),
         "hardware": [id for id, machine in HARDWARE.items() if not support.supports(machine, release)],
         "use_cases": [case for case, needs in cases if not support.outside(release, needs["torch"])],
-        "driver": release["driver"],
+        **{field: release[field] for field in ("driver", "torch", "cuda", "python")},
         **({"install": install(release)} if base == "wheel" else {}),
         **({"numpy": release["numpy"]} if "numpy" in release else {}),
     }
@@ -175,8 +176,17 @@ def kernels() -> dict[str, Any]:
     )
 
 
+def extensions() -> dict[str, Any]:
+    """Whose wheels of packages with CUDA code are trusted, and what their names mean."""
+    found = support.bare({name: EXTENSIONS[name] for name in ("names", "indexes", "extensions")})
+    for each in found["extensions"].values():
+        each.pop("seen", None)
+    return found
+
+
 def files() -> dict[str, str]:
     contents = {"cards": text(cards(), 1), "kernels": text(kernels(), 2), "stacks": text(stacks(), 2)}
+    contents["extensions"] = text(extensions(), 2)
     return {f"{name}.json": part + "\n" for name, part in contents.items()}
 
 

@@ -62,6 +62,12 @@ Other packages have code for these capabilities (`./launch plan` compares them w
 during installation. torchao needs its own only for some functions, and has none on arm64.
 """
 
+EXTENSIONS = """\
+These have wheels elsewhere than on the package index. `./launch add` pins one that fits all targets, by URL and hash
+([Packages with CUDA code](plan.md#packages-with-cuda-code)). "PyTorch" is the newest that the index was seen to have
+wheels for.
+"""
+
 TRITON = """\
 Triton, and with it `torch.compile`, compiles for all older GPUs in this document. For newer ones:
 """
@@ -220,8 +226,23 @@ def formats() -> str:
     ]
     notes += [f"`{recipe['recipe']}` needs CUDA {recipe['cuda']}. " for recipe in PACKAGES["recipes"]["accepted"]]
     head = ["id", "capability", "tensor cores", "Transformer Engine", "bitsandbytes"]
-    parts = [table(head, rows), "".join(notes).strip() + "\n", BITSANDBYTES, COMPILED, compiled(), TRITON, triton()]
+    parts = [table(head, rows), "".join(notes).strip() + "\n", BITSANDBYTES, COMPILED, compiled()]
+    parts += [EXTENSIONS, extensions(), TRITON, triton()]
     return "\n".join(parts)
+
+
+def extensions() -> str:
+    """Whose wheels `add` pins."""
+    known, rows = support.load("extensions"), []
+    for package, facts in known["extensions"].items():
+        capabilities = facts.get("capabilities", {})
+        gpus = (
+            f"{capabilities['from']} and newer" if "from" in capabilities else ", ".join(capabilities.get("only", []))
+        )
+        publishers = " or ".join(known["indexes"][index]["publisher"] for index in facts["indexes"])
+        if publishers:
+            rows.append([package, publishers, gpus or "all", facts.get("seen", "not asked yet")])
+    return table(["package", "built by", "capabilities", "PyTorch"], rows)
 
 
 def compiled() -> str:

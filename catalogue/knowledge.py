@@ -88,7 +88,8 @@ def wrong_entries() -> Iterator[str]:
     """What the schema cannot see: names that do not exist, and patterns that do not match their example."""
     data = load()
     common = data.pop("common")
-    facts = {*common["facts"], *common["figures"], *(f"{name}_share" for name in ("own", "others", "unused", "free"))}
+    shares = {f"{name}_share" for name in ("own", "others", "unused", "free")}
+    facts = {*common["facts"], *common["figures"], "others", "spare", *shares}
     causes: dict[str, str] = {}
     signs: dict[str, str] = {}
     captures: dict[str, set[str]] = {}  # of each cause: what the patterns of its signs can capture

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).resolve().parent
-FILES = ("hardware", "images", "packages")
+FILES = ("hardware", "images", "packages", "extensions")
 PROVENANCE = {"source", "sources", "checked", "specs"}
 
 
@@ -22,7 +22,7 @@ def parse(text: str) -> Any:
 
 @functools.cache
 def load(name: str) -> dict[str, Any]:
-    """A file of the catalogue: "hardware", "images" or "packages"."""
+    """A file of the catalogue, one of FILES."""
     return parse((HERE / f"{name}.yml").read_text(encoding="utf-8"))
 
 

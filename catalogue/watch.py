@@ -3,8 +3,9 @@
 uv run --group test python catalogue/watch.py [--check] [--pull-request]
 
 A lead is what a source says and nobody has confirmed: nothing but a person acts on it (CONTRIBUTING.md). Sources are
-the images' registries, PyTorch's index, the package index as uv is configured, and NVIDIA's lists of toolkits and
-drivers. Exit status: 0 if all have answered, 3 if one has not; for that one nothing is changed. 1: an error.
+the images' registries, PyTorch's index, the package index as uv is configured, the indexes of extensions.yml, and
+NVIDIA's lists of toolkits and drivers. Exit status: 0 if all have answered, 3 if one has not; for that one nothing is
+changed. 1: an error.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from packaging.version import Version
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpukit/src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
-from catalogue import refresh
+from catalogue import refresh, support
 from gpukit.host.registry import Registry, bare, fetch, parse
+from gpukit.plan import index as simple
+from gpukit.plan import wheels
 from gpukit.plan.packages import GLIBC
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import request
@@ -225,6 +228,48 @@ def is_above(version: str, requirement: Requirement) -> bool:
     return not requirement.specifier.contains(version) and Version(version) >= max(bounds)
 
 
+def wheel_sources(images: dict[str, Any], extensions: dict[str, Any]) -> dict[str, Callable[[], Iterator[Lead]]]:
+    """By the address of an index with wheels of extensions: packages that have wheels for a newer PyTorch than it was
+    seen to have, on its pages for the catalogue's releases, and packages that have none there.
+    """
+    releases = [each for each in images["releases"]["wheel"].values() if each["cuda"]]
+    torches = sorted({".".join(release["torch"].split(".")[:2]) for release in releases})
+
+    def newest(index: dict[str, Any], package: str, client: simple.Indexes) -> str | None:
+        found: set[str] = set()
+        for cuda in sorted({release["cuda"] for release in releases} & {*index["cuda"]}):
+            for torch in torches if "{torch}" in index["page"] else [""]:
+                page = index["page"].format(cuda=cuda.replace(".", ""), torch=f"{torch}.0", package=package)
+                answer = client.ask(page, {"Accept": simple.DATED}, missing=True)
+                listed = simple.files(package, page, answer) if answer else []
+                built = [wheels.read(file.filename) for file in listed]
+                found |= {each.torch for each in built if each and each.name == package and not each.unknown}
+        return max(found, key=numbers, default=None)
+
+    def look(source: str, index: dict[str, Any], packages: dict[str, str]) -> Iterator[Lead]:
+        client = simple.Indexes([], simple.Platform("amd64", (), (0, 0)), seconds=SECONDS)
+        try:
+            found = {package: newest(index, package, client) for package in packages}
+        finally:
+            client.client.close()
+        for package, torch in found.items():
+            if torch is None:
+                yield lead("wheel", package, "gone", "", source)
+            elif torch and numbers(torch)[:2] > numbers(packages[package]):
+                yield lead("wheel", f"{package} for torch {'.'.join(torch.split('.')[:2])}", "new", "", source)
+
+    own = {
+        id: {
+            name: each.get("seen", "") for name, each in extensions["extensions"].items() if each["indexes"][:1] == [id]
+        }
+        for id in extensions["indexes"]
+    }
+    return {
+        index["page"]: (lambda index=index, packages=own[id]: look(index["page"], index, packages))
+        for id, index in extensions["indexes"].items()
+    }
+
+
 def toolkits(images: dict[str, Any]) -> Iterator[Lead]:
     """CUDA toolkits that are newer than those in the catalogue, with the driver that comes with them."""
     listed = set(re.findall(r"redistrib_(\d+\.\d+\.\d+)\.json", get(TOOLKITS)))
@@ -313,6 +358,7 @@ def watch(images_file: Path, packages_file: Path, today: str) -> tuple[str, list
         INDEX: lambda: package_versions(images, packages),
         TOOLKITS: lambda: toolkits(images),
         DRIVERS: lambda: drivers(images),
+        **wheel_sources(images, support.load("extensions")),
     }
     found: dict[str, list[Lead]] = {}
     silent: dict[str, str] = {}

@@ -20,7 +20,7 @@ import yaml
 from catalogue import check, combine, document, support
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = ("hardware", "images", "packages")
+FILES = support.FILES
 HARDWARE = support.load("hardware")["hardware"]
 RELEASES = support.load("images")["releases"]
 PACKAGES = support.load("packages")

@@ -20,8 +20,10 @@ from plumbum import local
 from gpukit.cli.main import parse
 from gpukit.host import uv
 from gpukit.host.process import Result
+from gpukit.plan import extensions
 from gpukit.project import support
 from gpukit.project.messages import RefusalError
+from gpukit.project.stack import minor
 from gpukit.update import main, record, summary, trial
 from gpukit.update.template import Template, release_key
 from gpukit.wheel import vendor, writer
@@ -33,7 +35,7 @@ template, project = releases.template, releases.project
 
 
 def launch(project: Path, *arguments: str) -> int:
-    return main.update(project, parse(["update", *arguments]))
+    return main.update(project, parse(["update", *arguments]), extensions.renew)
 
 
 def refused(project: Path, *arguments: str) -> str:
@@ -155,6 +157,29 @@ def lines(text: str) -> dict[str, str]:
     found = dict(line.split(maxsplit=1) for line in text.splitlines() if line.strip())
     assert len(found) <= 10
     return found
+
+
+def test_pinned_wheels_that_fit_no_more_are_named(
+    template: Path, mine: Path, stub: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = stack(mine)["torch"]
+    url = f"https://host/private-1.0+cu130torch{minor(torch)}-cp312-cp312-linux_x86_64.whl#sha256={'0' * 64}"
+    change(mine / "pyproject.toml", "\ndependencies = [\n", f'\ndependencies = [\n    "private @ {url}",\n')
+    commit(mine)
+    new_file(template)
+    new_release(template)
+    raised = trial.update
+    assert launch(mine, "--check") == 0
+    assert "private" not in capsys.readouterr().out
+
+    def with_torch(copy: Path, *more: object) -> bool:
+        raised(copy, *more)
+        (copy / "stack.json").write_text(json.dumps({**stack(copy), "torch": "2.99.0+cu130"}))
+        return True
+
+    monkeypatch.setattr(trial, "update", with_torch)
+    assert launch(mine, "--check") == 0
+    assert "private 1.0 fits no more" in lines(capsys.readouterr().out)["packages"]
 
 
 STACK = {"base", "torch", "driver", "files"}

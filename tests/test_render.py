@@ -358,10 +358,17 @@ EVERYWHERE = {
     *(".copier-answers.yml", "launch", "stack.json", "pyproject.toml", "README.md", "AGENTS.md", "CLAUDE.md"),
 }
 YOURS = {
-    "minimal": {"__init__.py", "config.py", "data.py", "model.py", "task.py", "train.py"},
+    "minimal": {"__init__.py", "config.py", "data.py", "model.py", "train.py"},
     "llm": {"__init__.py", "config.py", "data.py", "model.py", "train.py"},
 }
 YOURS["vision"] = YOURS["minimal"]
+
+
+@pytest.mark.parametrize("use_case", ["minimal", "vision"])
+def test_the_training_loop_is_one_of_pytorch(generate: Callable[..., Path], use_case: str) -> None:
+    text = (generate(**{**SCRIPTS, "use_case": use_case}) / "src/my_gpu_project/train.py").read_text(encoding="utf-8")
+    assert all(text.count(call) for call in ("DataLoader(", ".backward()", "optimizer.step()", "DistributedSampler("))
+    assert len([line for line in text.splitlines() if re.search(r"\brun\b", line)]) <= 10
 
 
 @pytest.mark.parametrize(

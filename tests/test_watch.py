@@ -26,6 +26,7 @@ from gpukit.host import registry
 from gpukit.host.registry import Registry
 from gpukit.project.messages import RefusalError
 from tests.conftest import ROOT, git
+from tests.gpukit.web import serving
 from tests.test_pull_request import GH
 
 OCI = "application/vnd.oci.image"
@@ -327,6 +328,7 @@ def sources(monkeypatch, server):
     monkeypatch.setattr(registry, "origin", lambda host: f"http://{server.host}")
     monkeypatch.setattr(watch, "get", found.get)
     monkeypatch.setattr(watch, "newest_versions", found.newest)
+    monkeypatch.setattr(watch, "wheel_sources", lambda *_: {})
     return found
 
 
@@ -536,3 +538,34 @@ def test_the_package_index_through_uv():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
     assert {"torch", "cuda-toolkit", "uv", "transformers"} <= set(names)
     assert set(found) == set(names)
+
+
+def test_wheels_for_a_newer_torch_and_packages_that_are_gone():
+    images, extensions = support.load("images"), {"extensions": {}, "indexes": {}}
+    with serving() as web:
+        page = f"{web.url}/cu{{cuda}}/{{package}}/"
+        extensions["indexes"] = {"own": {"page": page, "cuda": ["12.6", "13.0"]}}
+        known = {"same": "2.12", "newer": "2.12", "first": None, "gone": "2.12", "pure": "2.12"}
+        for name, seen in known.items():
+            extensions["extensions"][name] = {"indexes": ["own"], **({"seen": seen} if seen else {})}
+        for name, torches in {
+            "same": ["2.11", "2.12"],
+            "newer": ["2.12", "2.13.0"],
+            "first": ["2.9"],
+            "pure": [""],
+        }.items():
+            files = [f"{name}-1.0+cu130{f'torch{each}' * bool(each)}-cp312-cp312-linux_x86_64.whl" for each in torches]
+            web.answers[f"/cu130/{name}/"] = (
+                "text/html",
+                "".join(f'<a href="{each}">x</a>' for each in files).encode(),
+            )
+        ((source, look),) = watch.wheel_sources(images, extensions).items()
+        assert source == page
+        assert [(each["change"], each["name"]) for each in look()] == [
+            ("new", "newer for torch 2.13"),
+            ("new", "first for torch 2.9"),
+            ("gone", "gone"),
+        ]
+        web.status = 503
+        with pytest.raises(RefusalError):
+            list(next(iter(watch.wheel_sources(images, extensions).values()))())

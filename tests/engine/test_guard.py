@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
 import re
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from gpukit.cli import main as cli
+from gpukit.host.cards import data
+from gpukit.project.stack import minor
 
 from .conftest import Done, Index, Project
 
@@ -167,19 +173,69 @@ def test_without_the_constraints(guarded: Project, index: Index, tool: str) -> N
     assert re.search(r"not permitted|permission denied", done.stdout + done.stderr, re.IGNORECASE)
 
 
+def pinned(guarded: Project, index: Index, name: str, digest: str = "") -> list[str]:
+    """The lines that pin a wheel for this machine's CPU, and one that is nowhere for another CPU."""
+    path = index.own(name)
+    digest = digest or hashlib.sha256((index.folder / path).read_bytes()).hexdigest()
+    line = "{} @ {}/{}#sha256={} ; sys_platform == 'linux' and platform_machine {} '{}'"
+    return [
+        line.format(name.replace("_", "-"), index.at(guarded.engine), file, digest, operator, platform.machine())
+        for operator, file in (("==", path), ("!=", "nowhere/x-1.0-py3-none-any.whl"))
+    ]
+
+
 def test_an_added_package_is_available_everywhere(guarded: Project, index: Index) -> None:
     """In Python, torchrun, and Jupyter's kernel; in the running container, and after the next build."""
     before = (guarded.path / "pyproject.toml").read_text()
-    package = f"gputest-added @ {index.at(guarded.engine)}/{index.own('gputest_added')}"
+    packages = pinned(guarded, index, "gputest_added")
     try:
-        guarded.launched("add", package)
-        assert f'"{package}"' in (guarded.path / "pyproject.toml").read_text()
+        guarded.launched("add", *packages)
+        assert all(f'"{package}"' in (guarded.path / "pyproject.toml").read_text() for package in packages)
         guarded.write("seen.py", "import gputest_added, torch; print('seen', gputest_added.here)\n")
         assert inside(guarded, "python", "seen.py").stdout == "seen True\n"
         assert "seen True" in inside(guarded, "torchrun", "--nproc-per-node=1", "seen.py").stdout
         assert guarded.launched("run", "--", "python", "seen.py") == "seen True\n"
         done = inside(guarded, "python", "-m", "gpukit.image.guard", "check")
         assert done.returncode == 0, done.stderr
+    finally:
+        guarded.write("pyproject.toml", before)
+
+
+def test_a_file_that_is_not_the_pinned_one(guarded: Project, index: Index) -> None:
+    packages = pinned(guarded, index, "gputest_other", "0" * 64)
+    found = hashlib.sha256((index.folder / index.own("gputest_other")).read_bytes()).hexdigest()
+    done = guarded.launch("add", *packages)
+    assert done.returncode == 1 and "0" * 64 in done.stderr and found in done.stderr
+
+
+def test_add_finds_and_pins_a_wheel_with_cuda_code(
+    guarded: Project, index: Index, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """On NVIDIA's image, whose torch is a pre-release, there is none."""
+    before = (guarded.path / "pyproject.toml").read_text()
+    stack, tags = guarded.stack, f"py3-none-linux_{platform.machine()}"
+    own = index.folder / index.own("mamba_ssm", version=f"2.0+cu.{stack['cuda']}.torch.{minor(stack['torch'])}")
+    folder = index.folder / "mamba-ssm"
+    folder.mkdir(exist_ok=True)
+    wheel = own.rename(folder / own.name.replace("py3-none-any", tags))
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (folder / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}">{wheel.name}</a>')
+    page = f"{index.at(guarded.engine)}/{{package}}/"
+    for name, each in data("extensions")["indexes"].items():
+        monkeypatch.setitem(each, "page", page if name == "astral" else f"{page}{name}")
+    for name, value in {**guarded.environment, "GPUKIT_PROJECT": str(guarded.path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(guarded.path)
+    try:
+        code = cli.main(["add", "--yes", "mamba-ssm"])
+        said = capfd.readouterr().err
+        if guarded.stack["base"] == "ngc":
+            assert code == 1 and "mamba-ssm cannot be added" in said
+            return
+        assert code == 0 and "not checked" in said, said
+        assert f"#sha256={digest} ; " in (guarded.path / "pyproject.toml").read_text()
+        assert inside(guarded, "python", "-c", "import mamba_ssm").returncode == 0
+        assert guarded.launched("run", "--", "python", "-c", "import mamba_ssm; print('seen')") == "seen\n"
     finally:
         guarded.write("pyproject.toml", before)
 

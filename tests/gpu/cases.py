@@ -1,10 +1,11 @@
-"""What gpukit.script does: replay after an out-of-memory error, pinned loading, the fp16 scaler.
+"""What gpukit and exactrun do in a loop: a step that is repeated after an out-of-memory error, and pinned loading.
 
 Also runs on the CPU, where the out-of-memory error is simulated.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 SAMPLES, ROOM = 64, 20  # samples in the batch, and how many of them fit into memory
@@ -20,12 +21,9 @@ def replay(device: str) -> dict[str, Any]:
     """
     import torch
 
-    from gpukit.script.device import choose
-    from gpukit.script.step import Step
-    from gpukit.script.task import Task
+    from exactrun.fits import Fits
 
-    place = choose(device=device, dtype="fp32", tf32=False)
-    gpu = place.device.type == "cuda"
+    gpu = torch.device(device).type == "cuda"
     generator = torch.Generator().manual_seed(16)
     batches = [torch.randn(SAMPLES, WIDTH, generator=generator) for _ in range(2)]
 
@@ -41,93 +39,60 @@ def replay(device: str) -> dict[str, Any]:
             wide = torch.tanh(self.first(x)).unsqueeze(1) * self.scale
             return torch.relu(wide).mean(1)
 
-    def trained(limited: bool) -> tuple[Step, Any, Any]:
+    def trained(limited: bool) -> tuple[Fits, list[float], Any]:
         torch.manual_seed(17)
-        model = place.prepare(Wide())
+        model = Wide().to(device)
         before = [each.detach().clone() for each in model.parameters()]
         model.limited = limited
-        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-        step = Step(Task(model, optimizer, None, lambda model, x: model(x).square().sum()), place)
-        losses = [float(step(batch, seed)) for seed, batch in enumerate(batches)]
+        optimizer, fits, losses = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), Fits(model), []
+        for batch in batches:
+            optimizer.zero_grad()
+            for attempt in fits(batch):
+                with attempt:
+                    total = 0.0
+                    for share, (part,) in attempt:
+                        loss = share * model(part.to(device)).square().sum(1).mean()
+                        loss.backward()
+                        total += loss.item()
+            optimizer.step()
+            losses.append(total)
         change = torch.cat([(each - old).flatten() for each, old in zip(model.parameters(), before)])
-        return step, losses, change.detach()
+        return fits, losses, change.detach()
 
     _, losses, whole = trained(limited=False)
     if gpu:
         torch.cuda.empty_cache()
-        total = torch.cuda.mem_get_info(place.device)[1]
-        room = torch.cuda.memory_reserved(place.device) + 3 * ROOM * 4 * MIB
-        fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)(place.device)
-        torch.cuda.set_per_process_memory_fraction(min(1.0, room / total), place.device)
+        total = torch.cuda.mem_get_info(device)[1]
+        room = torch.cuda.memory_reserved(device) + 3 * ROOM * 4 * MIB
+        fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, room / total), device)
     try:
-        step, again, parts = trained(limited=True)
+        fits, again, parts = trained(limited=True)
     finally:
         if gpu:
-            torch.cuda.set_per_process_memory_fraction(fraction, place.device)
+            torch.cuda.set_per_process_memory_fraction(fraction, device)
     return {
         "device": device,
-        "retries": step.retries,
-        "microbatch": step.microbatch,
+        "microbatch": fits.most,
         "difference": float((parts - whole).norm() / whole.norm()),
         "losses": [losses, again],
     }
 
 
-def pinned(device: str, workers: int = 2) -> dict[str, Any]:
-    """Two epochs from the loader: whether the batches are pinned, and each sample is returned once per epoch."""
+def pinned(device: str, folder: Path, workers: int = 2) -> dict[str, Any]:
+    """Two epochs of a run's loader: whether the batches are pinned, and each sample is returned once per epoch."""
     import torch
-    from torch.utils.data import TensorDataset
+    from torch.utils.data import DataLoader, TensorDataset
 
-    from gpukit.script.device import choose
-    from gpukit.script.loader import Loading, loader
+    from exactrun.run import Run
 
-    place = choose(device=device, dtype="fp32", tf32=False)
-    numbers = torch.arange(512)
-    batches = iter(loader(TensorDataset(numbers), 64, 18, loading=Loading(workers=workers), device=device))
-    arrived, all_pinned = [], True
-    for _ in range(16):
-        batch = next(batches)
-        all_pinned &= batch[0].is_pinned()
-        arrived.append(place.move(batch)[0])
-    del batches
+    numbers, arrived, all_pinned = torch.arange(512), [], True
+    batches = DataLoader(TensorDataset(numbers), 64, shuffle=True, num_workers=workers, pin_memory=True)
+    with Run(folder) as run:
+        for _ in run.epochs(range(2)):
+            for _, batch in run.enumerate(batches):
+                all_pinned &= batch[0].is_pinned()
+                arrived.append(batch[0].to(device, non_blocking=True))
+                run.step()
     epochs = torch.cat([each.cpu() for each in arrived]).reshape(2, -1).sort().values
     return {"device": device, "pinned": all_pinned, "equal": bool((epochs == numbers).all()), "workers": workers}
-
-
-def scaler(device: str) -> dict[str, Any]:
-    """Twenty steps in fp16, then one whose gradients overflow, then one with the scaler of a resumed run."""
-    import torch
-
-    from gpukit.script.device import choose
-    from gpukit.script.step import Step
-    from gpukit.script.task import Task
-
-    place = choose(device=device, dtype="fp16", tf32=False)
-    torch.manual_seed(19)
-    model = place.prepare(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-
-    def loss(model: Any, batch: Any) -> Any:
-        inputs, wanted = batch
-        return torch.nn.functional.mse_loss(model(inputs), wanted, reduction="sum")
-
-    task = Task(model, optimizer, None, loss, scheduler=scheduler)
-    step = Step(task, place, clip=1.0)
-    inputs = torch.randn(256, 32)
-    batch = (inputs, inputs[:, :1] - inputs[:, 1:2])
-    losses = [float(step(batch, seed)) for seed in range(20)]
-    steps, scale = scheduler.last_epoch, step.scaler.get_scale()
-    before = [each.detach().clone() for each in model.parameters()]
-    step((inputs * 3e4, batch[1]), 20)
-    kept = all(bool(torch.equal(each, old)) for each, old in zip(model.parameters(), before))
-    resumed = Step(task, place, clip=1.0)
-    resumed.load_state_dict(step.state_dict())
-    last = float(resumed(batch, 21))
-    return {
-        "device": device,
-        "first": losses[0],
-        "last": last,
-        "kept": kept and scheduler.last_epoch == steps + 1,
-        "scales": [scale, step.scaler.get_scale(), resumed.scaler.get_scale()],
-    }

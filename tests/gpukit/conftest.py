@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from gpukit.host.cards import data
+
+from .web import Web, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,6 +85,16 @@ CPU_ONLY = {
     "cuda": None,
     "driver": None,
 }
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    """An index and registry on loopback, also in the place of the indexes with wheels of extensions."""
+    with serving() as served:
+        for name, index in data("extensions")["indexes"].items():
+            page = re.sub("^https://[^/]+", f"{served.url}/{name}", index["page"])
+            monkeypatch.setitem(index, "page", page)
+        yield served
 
 
 @pytest.fixture

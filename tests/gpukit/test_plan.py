@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import http.server
 import io
 import json
 import math
@@ -12,10 +10,9 @@ import os
 import re
 import shutil
 import sys
-import threading
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,101 +32,11 @@ from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import wanted
 from tests.conftest import ROOT
 
+from .web import Web
+
 AMD64 = Platform("amd64", (3, 12), (2, 39))
 ARM64 = replace(AMD64, arch="arm64")
 ANY, X86 = "py3-none-any", "cp312-cp312-manylinux_2_28_x86_64"
-
-
-@dataclass
-class Web:
-    """What is served, and what was asked for. `pages`: instead of `answers`, for who asks for HTML; `dropped`: how many
-    connections are cut before an answer; `ranges`: whether parts can be asked for; `status`: of all answers, if given.
-    """
-
-    answers: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-    pages: dict[str, bytes] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-    dropped: int = 0
-    ranges: bool = False
-    status: int = 0
-    url: str = ""
-
-    def package(self, name: str, *files: str, **requires: list[str]) -> None:
-        """A page with files such as `1.0-py3-none-any`, or `1.0` for a source archive; `v1_0`: what it requires."""
-        listed = []
-        for each in files:
-            version, _, tags = each.partition("-")
-            wheel = f"{name.replace('-', '_')}-{version}-{tags}.whl"
-            filename = wheel if tags else f"{name}-{version}.tar.gz"
-            needs = requires.get(f"v{version.replace('.', '_')}", [])
-            text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-            text += "".join(f"Requires-Dist: {need}\n" for need in needs)
-            self.answers[f"/files/{filename}.metadata"] = ("text/plain", text.encode())
-            self.answers[f"/files/{filename}"] = ("application/zip", b"0" * 1000)
-            year = 2026 if version >= "2" else 2023
-            listed.append(
-                {"filename": filename, "url": f"/files/{filename}", "size": 1000, "upload-time": f"{year}-01-01T00:00Z"}
-            )
-        page = {"meta": {"api-version": "1.1"}, "name": name, "files": listed}
-        self.answers[f"/simple/{name}/"] = ("application/vnd.pypi.simple.v1+json", json.dumps(page).encode())
-        links = [f'<a href="{each["url"]}#sha256=0">{each["filename"]}</a>' for each in listed]
-        self.pages[f"/simple/{name}/"] = "\n".join(links).encode()
-
-    def image(self, name: str, *archs: str) -> str:
-        """An image with a layer of 1000 bytes for each architecture."""
-        kind = "application/vnd.oci.image.manifest.v1+json"
-        manifests = []
-        for arch in archs:
-            body = json.dumps({"mediaType": kind, "layers": [{"size": 1000}], "arch": arch}).encode()
-            digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
-            self.answers[f"/v2/{name}/manifests/{digest}"] = (kind, body)
-            manifests.append({"digest": digest, "platform": {"os": "linux", "architecture": arch}})
-        index = "application/vnd.oci.image.index.v1+json"
-        self.answers[f"/v2/{name}/manifests/1"] = (index, json.dumps({"manifests": manifests}).encode())
-        return f"{self.url.removeprefix('http://')}/{name}:1"
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    served = Web()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            served.asked.append(self.path if self.command == "GET" else f"{self.command} {self.path}")
-            if served.dropped:
-                served.dropped -= 1
-                self.close_connection = True
-                return
-            kind, body = served.answers.get(self.path, ("", None))
-            if body and self.path in served.pages and (self.headers["Accept"] or "").startswith("text/html"):
-                kind, body = "text/html", served.pages[self.path]
-            part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "") if served.ranges else None
-            self.send_response(served.status or (404 if body is None else 206 if part else 200))
-            if served.ranges:
-                self.send_header("Accept-Ranges", "bytes")
-            if body and part:
-                body = body[int(part[1]) : int(part[2]) + 1]
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body or b"")))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body or b"")
-
-        do_HEAD = do_GET  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    served.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    yield served
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture
@@ -196,7 +103,7 @@ def test_a_package_that_needs_torch_to_be_built(web: Web, ask: Callable) -> None
         web.package(name, "2.8")
     found, _ = ask("flash-attn", "torch-scatter", "detectron2 @ git+https://host/it", "mamba-ssm @ https://host/it.whl")
     assert alarms(found) == {
-        "package-flash-attn": "flash-attn-to-build",
+        "package-flash-attn": "package-needs-torch-to-build",
         "package-torch-scatter": "package-needs-torch-to-build",
         "package-detectron2": "package-needs-torch-to-build",
         "package-mamba-ssm": "SKIP",
@@ -295,6 +202,32 @@ def test_sources_that_are_not_an_index_are_reported_and_never_fetched(web: Web, 
     found, answer = ask("one", f"two @ git+{web.url}/two.git", f"three @ file://{tmp_path}")
     assert alarms(found) == {"package-two": "SKIP", "package-three": "SKIP"}
     assert "two" not in answer.packages and not any("two" in path for path in web.asked)
+
+
+def test_a_wheel_that_is_named_by_its_url_is_resolved_as_one_on_an_index(web: Web, ask: Callable) -> None:
+    """By its name and its metadata, without downloading it."""
+    version = "1.0+cu130torch2.14"
+    web.package("two", f"1.0-{ANY}")
+
+    def asked(*requires: str, marker: str = "", platform: Platform = AMD64) -> tuple[dict[str, Any], Any]:
+        web.package("one", f"{version}-{X86}", **{f"v{version.replace('.', '_')}": list(requires)})
+        del web.answers["/simple/one/"]
+        return ask(f"one @ {web.url}/files/one-{version}-{X86}.whl#sha256={'0' * 64} {marker}", platform=platform)
+
+    found, answer = asked("two", "torch")
+    assert alarms(found) == {} and {*answer.packages} == {"one", "two", "torch"} and answer.unfetched == []
+    assert alarms(asked("torch==2.13.*")[0]) == {"packages": "requires-other-torch"}
+    assert alarms(asked("two", platform=ARM64)[0])["package-one"] == "package-not-for-this-cpu"
+    found, answer = asked("two", marker="; platform_machine == 'x86_64'", platform=ARM64)
+    assert alarms(found) == {} and "one" not in answer.packages
+    assert [path for path in web.asked if path.startswith("/") and path.endswith(".whl")] == []
+
+
+def test_a_package_whose_wheels_are_elsewhere_hides_no_other(web: Web, ask: Callable) -> None:
+    web.package("one", f"1.0-{ANY}", v1_0=["pyg-lib"])
+    found, answer = ask("one", "pyg-lib", "detectron2>=0.6")
+    assert alarms(found) == dict.fromkeys(("package-pyg-lib", "package-detectron2"), "package-not-in-index")
+    assert answer.packages["one"].version == "1.0"
 
 
 @pytest.mark.parametrize("line", [" one>=1", "one (>=1)", "one>=1,", "one [more] ~= 1.0 ; python_version > '3'", "one"])

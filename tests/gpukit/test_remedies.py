@@ -97,6 +97,7 @@ def filled(command: str) -> Iterator[str]:
     elif "{next(" in command or re.search(r"--hardware (?:ID|\{\})", command):
         yield from (re.sub(r"(--hardware) \S+", rf"\1 {id}", command) for id in HARDWARE)
     else:
+        command = command.replace("{version}", "1")
         yield BLANK.sub("x", re.sub(r"(?<=[a-z])\{[^}]*\}", "", command))  # options of their own, or none
 
 

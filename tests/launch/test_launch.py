@@ -211,8 +211,10 @@ def test_the_command_needs_no_dashes_and_keeps_its_own(small: Path) -> None:
     package = json.loads((small / "stack.json").read_text())["package"]
     words = f"python -m exactrun rehearse --steps 9 -- python -m {package}.train"
     assert words in done.stdout, done.stdout
-    done = launch(small, "--cpu", "--dry-run", "speed", "--lr", "1", "--json", "--task", "a:b", docker="exit 1")
-    assert done.stdout.rstrip().endswith("gpukit speed --task a:b --minutes 3.0 --json --lr 1"), done.stdout
+    words = ["speed", "--try=--amp", "--json", "--", "a.py", "--lr", "1"]
+    done = launch(small, "--cpu", "--dry-run", *words, docker="exit 1")
+    asked = "gpukit speed --try=--amp --option=--batch-size --minutes 3.0 --json -- a.py --lr 1"
+    assert done.stdout.rstrip().endswith(asked), done.stdout
 
 
 def test_help_describes_ten_commands_and_names_the_others(small: Path) -> None:

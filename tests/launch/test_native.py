@@ -7,10 +7,12 @@ test_native_training.py trains with the real one.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.server
 import io
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -28,13 +30,18 @@ from typing import Any
 
 import pytest
 
+from gpukit.cli import main as cli
 from gpukit.host import memory
+from gpukit.host.cards import data
 from gpukit.host.project import Project
 from gpukit.launch import environment, native
 from gpukit.launch.environment import Environment
 from gpukit.project.messages import RefusalError
 from gpukit.wheel import writer
 from tests.conftest import cannot, started
+from tests.gpukit.conftest import DATA
+from tests.gpukit.test_prove import elf
+from tests.gpukit.web import Web, serving
 
 from .conftest import write_project
 
@@ -81,8 +88,16 @@ http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
-def wheel(folder: Path, name: str, version: str, *requires: str, cuda: str | None = None, script: str = "") -> None:
-    """A wheel of a few lines; in torch's place it says which build it is, as torch does."""
+def wheel(
+    folder: Path,
+    name: str,
+    version: str,
+    *requires: str,
+    cuda: str | None = None,
+    script: str = "",
+    library: bool = False,
+) -> None:
+    """A wheel of a few lines; in torch's place it says which build it is, as torch does. `library`: with CUDA code."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}/__init__.py": f"from . import version\n__version__ = {version!r}\n",
@@ -99,6 +114,8 @@ def wheel(folder: Path, name: str, version: str, *requires: str, cuda: str | Non
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
         for path, content in files.items():
             archive.writestr(path, content)
+        if library:
+            archive.writestr(f"{name}/_C.so", elf(".nv_fatbin"))
         archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"]))
 
 
@@ -861,6 +878,86 @@ def test_add(fresh: Native) -> None:
     assert "other cannot be added: http://127.0.0.1:9 does not respond; check" in said and "cause" not in said
     assert (fresh.root / "pyproject.toml").read_text() == edited
     assert fresh.torch() == "2.13.0+cpu"
+
+
+CUOBJDUMP = """\
+#!/bin/sh
+echo "ELF file    1: library.1.sm_$(cat {capability}).cubin"
+"""
+
+
+@pytest.fixture
+def extension_index(fresh: Native, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Web]:
+    """One with a wheel that has code for a GPU, for this machine; `tmp_path/capability` says for which one."""
+    name, version = "mamba_ssm", "2.0+cu.13.0.torch.2.13"
+    tags = f"cp{PYTHON.replace('.', '')}-cp{PYTHON.replace('.', '')}-linux_{platform.machine()}"
+    wheel(tmp_path, name, version, library=True)
+    body = (tmp_path / f"{name}-{version}-py3-none-any.whl").read_bytes()
+    tool = tmp_path / "cuobjdump"
+    tool.write_text(CUOBJDUMP.format(capability=tmp_path / "capability"))
+    tool.chmod(0o755)
+    targets = {"rtx-50": {**DATA["targets"]["rtx-50"], "arch": environment.machine()}}
+    facts = {"targets": targets, "torch": "2.13.0+cu130", "cuda": "13.0", "python": PYTHON}
+    stack = {**DATA, **json.loads((fresh.root / "stack.json").read_text()), **facts}
+    stack["native"]["size_gb"] = 1
+    (fresh.root / "stack.json").write_text(json.dumps(stack))
+    for each, value in {**fresh.env, "TRITON_CUOBJDUMP_PATH": str(tool)}.items():
+        monkeypatch.setenv(each, value)
+    monkeypatch.setenv("GPUKIT_PROJECT", str(fresh.root))
+    monkeypatch.chdir(fresh.root)
+    with serving() as web:
+        file = f"{name}-{version}-{tags}.whl"
+        digest = hashlib.sha256(body).hexdigest()
+        listed = {"filename": file, "url": f"/{file}", "hashes": {"sha256": digest}, "size": len(body)}
+        web.answers["/mamba-ssm/"] = ("application/vnd.pypi.simple.v1+json", json.dumps({"files": [listed]}).encode())
+        web.answers[f"/{file}"] = ("application/zip", body)
+        monkeypatch.setitem(data("extensions")["indexes"]["astral"], "page", f"{web.url}/{{package}}/")
+        yield web
+
+
+@pytest.mark.slow
+def test_add_pins_a_wheel_with_cuda_code(
+    fresh: Native, extension_index: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyproject, capability = fresh.root / "pyproject.toml", tmp_path / "capability"
+    (path,) = (path for path in extension_index.answers if path.endswith(".whl"))
+    digest = hashlib.sha256(extension_index.answers[path][1]).hexdigest()
+
+    def add(*options: str) -> str:
+        capsys.readouterr()
+        assert (cli.main(["--native", "--cpu", "add", *options, "mamba-ssm"]) == 0) is (
+            "mamba" in pyproject.read_text()
+        )
+        return capsys.readouterr().err
+
+    said = add()  # without a terminal
+    assert f"#sha256={digest} ; sys_platform == 'linux'" in said and "`./launch add --yes mamba-ssm`" in said
+    capability.write_text("90")
+    said = add("--yes")
+    assert "no code for capability 12.0" in said and "for torch 2.13, CUDA 13.0" in said
+    capability.write_text("120")
+    assert "has code for capability 12.0" in add("--yes")
+    (line,) = re.findall(r'"(mamba-ssm.*?)"', pyproject.read_text())
+    assert line.startswith(f"mamba-ssm @ {extension_index.url}{path}#sha256={digest} ; ")
+    assert not fresh.launch("run", "--", "python", "-c", "import mamba_ssm").stderr
+    assert "already in pyproject.toml" in add("--yes")
+
+    wheel(tmp_path / "changed", "mamba_ssm", "2.0+cu.13.0.torch.2.13", "fruit", library=True)
+    (other,) = (file.read_bytes() for file in (tmp_path / "changed").iterdir())
+    extension_index.answers[path] = ("application/zip", other)
+    done = fresh.launch("build", GPUKIT_NATIVE=str(tmp_path / "another"), UV_CACHE_DIR=str(tmp_path / "another cache"))
+    assert done.returncode and digest in done.stderr and hashlib.sha256(other).hexdigest() in done.stderr
+
+
+@pytest.mark.slow
+def test_a_file_that_is_edited_meanwhile_is_left_as_it_is(
+    fresh: Native, extension_index: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "capability").write_text("120")
+    edited = PYPROJECT.replace('"fruit"', '"fruit>=0.9"')
+    monkeypatch.setattr(Environment, "check", lambda _: (fresh.root / "pyproject.toml").write_text(edited))
+    assert cli.main(["--native", "--cpu", "add", "--yes", "mamba-ssm"]) == 1
+    assert (fresh.root / "pyproject.toml").read_text() == edited
 
 
 @pytest.mark.slow

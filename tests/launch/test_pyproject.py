@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -60,6 +61,42 @@ def test_one_more_requirement(case: str, newline: str) -> None:
         assert "new>=2" in now["project"].pop("dependencies")
         was["project"].pop("dependencies", None)
         assert was == now
+
+
+AMD64, ARM64 = (f"a @ https://h/a-1-{each}.whl ; platform_machine == '{each}'" for each in ("x86_64", "aarch64"))
+
+
+def test_a_requirement_replaces_one_with_the_same_marker() -> None:
+    """A line for the other CPU stays."""
+    text = HEAD + f'dependencies = [\n    "b",\n    {json.dumps(AMD64)}, # why\n]\n'
+    both = Requirements(text).set(ARM64)
+    assert Requirements(both).values() == ["b", AMD64, ARM64] and "# why" in both
+    newer = ARM64.replace("a-1", "a-2").replace(" == ", "==").replace("'", '"')
+    assert Requirements(Requirements(both).set(newer)).values() == ["b", AMD64, newer]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        '["a>=1", "b"]',
+        '["b", "a>=1"]',
+        '[\n    "a", # why\n    "b",\n    "A; sys_platform == \'x\'",\n]',
+        '["b"]',
+        "[]",
+    ],
+)
+def test_requirements_that_stand_instead_of_all_others_for_a_package(before: str, newline: str) -> None:
+    text = (HEAD + f"dependencies = {before}\n[tool.x]\n").replace("\n", newline)
+    others = [each for each in Requirements(text).values() if name_of(each) != "a"]
+    both = Requirements(text).only([AMD64, ARM64])
+    assert sorted(Requirements(both).values()) == sorted([*others, AMD64, ARM64])
+    one = Requirements(both).only(["a==2"])
+    assert sorted(Requirements(one).values()) == sorted([*others, "a==2"])
+    if sys.version_info >= (3, 11):
+        import tomllib
+
+        assert all("tool" in tomllib.loads(each) for each in (both, one))
 
 
 def test_the_tools_are_read_too() -> None:

@@ -195,7 +195,7 @@ def test_inside_the_container_verify_runs_from_the_installed_gpukit(tmp_path: Pa
         raise SystemExit(0)
 
     monkeypatch.setattr(os, "execvp", execvp)
-    for words in (["verify", "--quick"], ["speed", "--minutes", "2.0", "--lr", "1"]):
+    for words in (["verify", "--quick"], ["speed", "--option=--bs", "--minutes", "2.0", "--lr", "1"]):
         with pytest.raises(SystemExit):
             main.main(words)
         assert started.pop() == ["gpukit", *words]

@@ -112,6 +112,32 @@ def classify_with_persistent_workers(folder: Path, report: Report) -> None:
 
 
 @loop
+def warm_up(folder: Path, report: Report) -> None:
+    """Steps in a loop, and later in one inside of it."""
+    seed()
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = Run(folder, save_steps=1, seeds="sample")
+    run.keep(model=model, optimizer=optimizer)
+
+    def train(inputs: torch.Tensor, labels: torch.Tensor, *where: int) -> None:
+        loss = cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        report(*where, loss.item(), random.random())
+        run.step(loss=loss)
+
+    for i, (inputs, labels) in run.enumerate(DataLoader(Points(48), 8, shuffle=True)):
+        random.random()
+        if i < 3:
+            train(inputs, labels, i)
+            continue
+        for j, batch in run.enumerate(DataLoader(Points(24), 8)):
+            train(*batch, i, j)
+
+
+@loop
 def while_loop(folder: Path, report: Report) -> None:
     """As nanoGPT: a prefetched batch, accumulation, evaluation that draws random batches."""
     seed()

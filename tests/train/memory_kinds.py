@@ -57,7 +57,6 @@ class Simulated:
     model: Model
     seed: int
     trials: int = 0
-    processes: int = 0
     source: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -226,17 +225,13 @@ def models(of_each: int, seed: int) -> list[Model]:
 
 
 def ours(device: Simulated) -> int:
-    search = Search(int(device.model.budget), 2**40)
-    while size := search.size():
-        fresh = True
-        while size:
-            try:
-                one = Outcome(size, device.run(size, 5), fresh=fresh)
-            except RuntimeError as error:
-                one = Outcome(size, None, str(error), memory="memory" in str(error), fresh=fresh)
-            search.tried.append(one)
-            size, fresh = search.next(), False
-    device.processes = len(search.began)
+    search = Search(int(device.model.budget))
+    while size := search.next():
+        try:
+            one = Outcome(size, device.run(size, 5))
+        except RuntimeError as error:
+            one = Outcome(size, None, str(error))
+        search.tried.append(one)
     return search.best
 
 
@@ -247,7 +242,6 @@ class Answer:
     share: float
     mild: float
     trials: int
-    processes: int
 
 
 def race(model: Model, find: Callable[[Simulated], int], seeds: int) -> list[Answer]:
@@ -259,5 +253,5 @@ def race(model: Model, find: Callable[[Simulated], int], seeds: int) -> list[Ans
             size = find(device)
         except RuntimeError:  # an error other than out of memory, or no size was found
             size = 0
-        answers.append(Answer(size / truth, size / mild, device.trials, device.processes))
+        answers.append(Answer(size / truth, size / mild, device.trials))
     return answers

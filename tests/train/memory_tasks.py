@@ -1,6 +1,6 @@
 """Models of eight kinds: the memory of a training step, traced without data and measured in a real step on the CPU.
 
-PyTorch's own MemTracker counts the tensors of two real steps; gpukit traces the same task.
+PyTorch's own MemTracker counts the tensors of two real steps; gpukit traces the same step.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -20,9 +21,7 @@ from torch.utils.data import Dataset
 
 from gpukit.script import memory
 from gpukit.script.device import Device
-from gpukit.script.memory import Needed
-from gpukit.script.step import Step
-from gpukit.script.task import Task
+from gpukit.script.memory import Needed, Traced
 
 CLASSES, WORDS = 10, 1000
 
@@ -203,25 +202,18 @@ MODELS: dict[str, tuple[Callable[[Settings], nn.Module], tuple[int, ...], bool]]
 }
 
 
-def build(settings: Settings, device: Device) -> Task:
+def build(settings: Settings, device: Device) -> Traced:
     make, shape, words = MODELS[settings.model]
-    model = device.prepare(make(settings))
+    model = make(settings).to(device.device)
     trained = [one for one in model.parameters() if one.requires_grad]
     options = {"foreach": True, "lr": 1e-3}  # the default on a GPU
     kinds = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
-    return Task(model, kinds[settings.optimizer](trained, **options), Samples(shape, words), loss)
+    return Traced(model, kinds[settings.optimizer](trained, **options), Samples(shape, words), loss)
 
 
 def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     inputs, labels = batch
-    return functional.cross_entropy(model(inputs).flatten(0, -2), labels.flatten(), reduction="sum")
-
-
-class Copying(Device):
-    """The CPU, to which batches are copied as to a GPU."""
-
-    def move(self, batch: Any) -> Any:
-        return [one.clone() for one in batch]
+    return functional.cross_entropy(model(inputs).flatten(0, -2), labels.flatten())
 
 
 class Tracker(MemTracker):
@@ -233,16 +225,14 @@ class Tracker(MemTracker):
 
 def measured(settings: Settings, size: int) -> int:
     """The peak of the second of two real steps, as MemTracker counts it."""
-    device = Copying(torch.device("cpu"))
-    task = build(settings, device)
-    batch = [torch.stack([column] * size) for column in task.dataset[0]]
+    made = build(settings, Device(torch.device("cpu")))
+    batch = [torch.stack([column] * size) for column in made.dataset[0]]
+    made.step(batch, clip=settings.clip)
+    made.optimizer.zero_grad()
     tracker = Tracker()
-    step = Step(task, device, clip=settings.clip, check=False)
-    step(batch, 0)
-    task.optimizer.zero_grad()
-    tracker.track_external(task.model, task.optimizer)
+    tracker.track_external(made.model, made.optimizer)
     with tracker:
-        step(batch, 1)
+        made.step([one.clone() for one in batch], clip=settings.clip)
     return tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
 
 
@@ -260,5 +250,5 @@ def traced(settings: Settings, size: int) -> Needed | None:
         mock.patch.object(memory, "BLOCK", 1),
         contextlib.suppress(memory.TraceError),
     ):
-        return memory.estimate(build, settings, size)
+        return memory.estimate(partial(build, settings), settings, size)
     return None

@@ -20,8 +20,6 @@ from torch.utils.data import Dataset, TensorDataset
 from exactrun import checks
 from exactrun.checks import check, first_sample
 from gpukit.script.device import choose
-from gpukit.script.step import Step
-from gpukit.script.task import Task
 
 SIZE = 32
 CPU = choose(device="cpu")
@@ -155,53 +153,45 @@ def ignoring() -> tuple[Tensor, Tensor]:
     return x, labels
 
 
-def counted(batch: Any) -> int:
-    return int((batch[1] != -100).sum())
-
-
 CLASSES = torch.tensor([0.1, 1.0, 3.0, 10.0])
 weighted = functools.partial(entropy, weight=CLASSES)
 KINDS = [
-    # id, model, batch, loss, declared, targets
-    ("ok", classifier, images, entropy, "sum", None),
-    ("ok", classifier, ignoring, entropy, "sum", None),
-    ("ok", classifier, ignoring, entropy, "sum", counted),
-    ("ok", classifier, images, weighted, "sum", None),
-    ("ok", classifier, images, functools.partial(weighted, label_smoothing=0.1), "sum", None),
-    ("ok", classifier, images, functools.partial(entropy, reduction="mean"), "mean", None),
-    ("ok", classifier, ignoring, functools.partial(entropy, reduction="mean"), "mean", counted),
-    ("ok", classifier, images, functools.partial(weighted, reduction="mean"), "mean", lambda b: CLASSES[b[1]].sum()),
-    ("ok", classifier, images, with_metrics, "sum", None),
-    ("ok", classifier, lambda: (*images(), torch.rand(SIZE)), weighted_rows, "sum", None),
-    ("ok", classifier, lambda: (*images(), torch.rand(SIZE)), policy, "sum", None),
-    ("ok", lambda: classifier().bfloat16(), lambda: (images()[0].bfloat16(), images()[1]), entropy, "sum", None),
-    ("ok", lambda: nn.Linear(6, 1), images, penalty, "sum", None),
-    ("noise", Coder, images, vae, "sum", None),
-    ("noise", lambda: nn.Linear(6, 6), images, diffusion, "sum", None),
-    ("noise", lambda: nn.Linear(6, 6), images, masked, "sum", None),
-    ("noise", classifier, images, lambda model, batch: entropy(model.train(), batch), "sum", None),
-    ("mixes", Experts, images, experts, "sum", None),
-    ("mixes", lambda: nn.Linear(6, 4), images, clip, "sum", None),
-    ("mixes", lambda: nn.Linear(6, 4), images, clip, "mean", None),
-    ("mixes", lambda: nn.Linear(6, 4), images, triplet, "sum", None),
-    ("mixes", lambda: nn.Linear(6, 4), images, normalized, "sum", None),
-    ("mean", classifier, images, functools.partial(entropy, reduction="mean"), "sum", None),
-    ("mean", classifier, ignoring, functools.partial(entropy, reduction="mean"), "sum", counted),
-    ("mean", classifier, images, functools.partial(weighted, reduction="mean"), "sum", None),
-    ("mean", wide, lambda: (torch.randn(SIZE, 60),), functools.partial(diffusion, reduction="mean"), "sum", None),
+    # id, model, batch, loss, declared
+    ("ok", classifier, images, entropy, "sum"),
+    ("ok", classifier, ignoring, entropy, "sum"),
+    ("ok", classifier, images, weighted, "sum"),
+    ("ok", classifier, images, functools.partial(weighted, label_smoothing=0.1), "sum"),
+    ("ok", classifier, images, functools.partial(entropy, reduction="mean"), "mean"),
+    ("ok", classifier, images, with_metrics, "sum"),
+    ("ok", classifier, lambda: (*images(), torch.rand(SIZE)), weighted_rows, "sum"),
+    ("ok", classifier, lambda: (*images(), torch.rand(SIZE)), policy, "sum"),
+    ("ok", lambda: classifier().bfloat16(), lambda: (images()[0].bfloat16(), images()[1]), entropy, "sum"),
+    ("ok", lambda: nn.Linear(6, 1), images, penalty, "sum"),
+    ("noise", Coder, images, vae, "sum"),
+    ("noise", lambda: nn.Linear(6, 6), images, diffusion, "sum"),
+    ("noise", lambda: nn.Linear(6, 6), images, masked, "sum"),
+    ("noise", classifier, images, lambda model, batch: entropy(model.train(), batch), "sum"),
+    ("mixes", Experts, images, experts, "sum"),
+    ("mixes", lambda: nn.Linear(6, 4), images, clip, "sum"),
+    ("mixes", lambda: nn.Linear(6, 4), images, clip, "mean"),
+    ("mixes", lambda: nn.Linear(6, 4), images, triplet, "sum"),
+    ("mixes", lambda: nn.Linear(6, 4), images, normalized, "sum"),
+    ("mean", classifier, images, functools.partial(entropy, reduction="mean"), "sum"),
+    ("unknown", classifier, ignoring, functools.partial(entropy, reduction="mean"), "mean"),
+    ("weighted", classifier, images, functools.partial(weighted, reduction="mean"), "sum"),
+    ("mean", wide, lambda: (torch.randn(SIZE, 60),), functools.partial(diffusion, reduction="mean"), "sum"),
     ("mean", lambda: classifier().bfloat16(), lambda: (images()[0].bfloat16(), images()[1]),
-     functools.partial(entropy, reduction="mean"), "sum", None),
-    ("sum", classifier, images, entropy, "mean", None),
-    ("targets", classifier, images, functools.partial(weighted, reduction="mean"), "mean", None),
-    ("unknown", classifier, lambda: tuple(each[:1] for each in images()), entropy, "sum", None),
-    ("unknown", classifier, images, lambda model, batch: 0 * entropy(model, batch), "sum", None),
-    ("unknown", classifier, images, lambda model, batch: entropy(model, batch[5]), "sum", None),
-    ("solid", classifier, lambda: types.SimpleNamespace(x=1), entropy, "sum", None),
+     functools.partial(entropy, reduction="mean"), "sum"),
+    ("sum", classifier, images, entropy, "mean"),
+    ("unknown", classifier, lambda: tuple(each[:1] for each in images()), entropy, "sum"),
+    ("unknown", classifier, images, lambda model, batch: 0 * entropy(model, batch), "sum"),
+    ("unknown", classifier, images, lambda model, batch: entropy(model, batch[5]), "sum"),
+    ("solid", classifier, lambda: types.SimpleNamespace(x=1), entropy, "sum"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("id", "build", "data", "loss", "declared", "targets"), KINDS)
-def test_how_losses_of_parts_relate(id: str, build: Any, data: Any, loss: Any, declared: str, targets: Any):
+@pytest.mark.parametrize(("id", "build", "data", "loss", "declared"), KINDS)
+def test_how_losses_of_parts_relate(id: str, build: Any, data: Any, loss: Any, declared: str):
     for seed in range(4):
         torch.manual_seed(seed)
         model, batch = build(), data()
@@ -212,7 +202,7 @@ def test_how_losses_of_parts_relate(id: str, build: Any, data: Any, loss: Any, d
             drawing(),
             [each.training for each in model.modules()],
         )
-        found = check(loss, model, batch, declared=declared, targets=targets)
+        found = check(loss, model, batch, declared=declared)
         assert found.id == id, found
         assert found.id in ("ok", "unknown", "solid") or found.text.startswith(checks.place(loss))
         assert checks.difference(before, model.state_dict()) is None
@@ -224,8 +214,6 @@ def test_the_function_is_named_with_its_line():
     torch.manual_seed(0)
     found = check(clip, nn.Linear(6, 4), images())
     assert found.text.startswith(f"{line(clip)} compares the samples")
-    assert check(clip, nn.Linear(6, 4), images(), declared=None).id == "mixes"
-    assert check(entropy, nn.Linear(6, 4), images(), declared=None).id == "sum"
 
 
 def test_a_check_leaves_a_model_as_it_was():
@@ -254,121 +242,8 @@ def test_a_check_leaves_a_model_as_it_was():
 
     model = Momentum()
     before = state(model)
-    assert check(entropy, model, images()).id == "ok"
+    assert check(entropy, model, images(), declared="sum").id == "ok"
     assert checks.difference(before, state(model)) is None and checks.difference(state(model), before) is None
-
-
-# What Step makes of it.
-
-
-def step_of(loss: Any, model: nn.Module | None = None, **options: Any) -> Step:
-    torch.manual_seed(0)
-    model = model or nn.Linear(6, 4)
-    task = {name: options.pop(name) for name in ("targets", "reduction") if name in options}
-    return Step(Task(model, torch.optim.SGD(model.parameters(), 0.1), None, loss, **task), CPU, **options)
-
-
-def gradient(step: Step) -> Tensor:
-    return torch.cat([each.grad.flatten() for each in step.parameters])
-
-
-def test_a_step_does_not_train_with_a_mean_that_is_declared_as_a_sum():
-    def mean(model: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy(model(batch[0]), batch[1])
-
-    step = step_of(mean)
-    before = copy.deepcopy(step.task.model.state_dict())
-    with pytest.raises(SystemExit, match=r'test_checks\.py:\d+\) returns the mean .* reduction="mean"') as ending:
-        step(images(), seed=0)
-    assert str(ending.value).startswith(line(mean))
-    assert checks.difference(before, step.task.model.state_dict()) is None
-    batch, whole, declared = images(), step_of(entropy), step_of(mean, reduction="mean", microbatch=5)
-    assert torch.allclose(whole(batch, seed=0), declared(batch, seed=0))
-    assert torch.allclose(gradient(whole), gradient(declared), atol=1e-6)
-
-
-class Hungry(nn.Linear):
-    room = 1000
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and len(x) > self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return super().forward(x)
-
-
-@pytest.mark.parametrize("loss", [clip, triplet])
-def test_a_step_does_not_split_a_batch_whose_samples_are_compared(loss: Any):
-    model, batch = Hungry(6, 4), images()
-    step = step_of(loss, model, microbatch=4, accumulate=2)
-    step(batch, seed=0)
-    assert len(step.notes) == 1 and step.notes[0].startswith(f"{line(loss)} compares the samples")
-    wanted = step_of(loss, copy.deepcopy(model), check=False)
-    wanted(batch, seed=0)
-    model.room = 8
-    with pytest.raises(SystemExit, match=r"cannot be split, since `.*use a smaller batch"):
-        step(batch, seed=1)
-    assert len(step.notes) == 1
-
-
-def test_noise_is_mentioned_once():
-    step = step_of(diffusion, nn.Linear(6, 6), microbatch=8)
-    for seed in range(3):
-        step(images(), seed)
-    assert [note.startswith(f"{line(diffusion)} draws random numbers") for note in step.notes] == [True]
-
-
-def test_accumulation_is_the_gradient_of_the_batch():
-    batch = ignoring()
-    plain, parts = (step_of(entropy, targets=counted, clip=0.1, accumulate=number) for number in (1, 5))
-    seen = []
-    parts.task.model.register_forward_pre_hook(lambda model, args: seen.append(len(args[0])))
-    losses = [step(batch, seed=0) for step in (plain, parts)]
-    assert torch.allclose(*losses) and torch.allclose(gradient(plain), gradient(parts), atol=1e-6)
-    assert seen[-4:] == [7, 6, 6, 6]  # and the first of 7 has no targets
-    assert gradient(plain).norm() == pytest.approx(0.1, rel=1e-3)
-
-
-def test_metrics_of_the_parts():
-    step, batch = step_of(with_metrics, microbatch=12), images()
-    loss = step(batch, seed=0)
-    assert loss.ndim == 0 and [each["right"].requires_grad for each in step.metrics] == [False] * 3
-    model = nn.Linear(6, 4)
-    torch.manual_seed(0)
-    model.reset_parameters()
-    right = (step_of(entropy).task.model(batch[0]).argmax(1) == batch[1]).sum()
-    assert sum(each["right"] for each in step.metrics) == right
-
-
-def test_nan_in_the_first_step_names_the_function():
-    def broken(model: nn.Module, batch: Any) -> Tensor:
-        return (model(batch[0]).sum() - 1e9).log()
-
-    step = step_of(broken)
-    with pytest.raises(SystemExit, match="The loss of the first step is nan") as ending:
-        step(images(), seed=0)
-    assert line(broken) in str(ending.value) and all(each.isfinite().all() for each in step.parameters)
-
-
-def test_a_batch_of_graphs_is_a_whole():
-    """As PyTorch Geometric has them: an object, whose tensors have a row for each node."""
-
-    class Graphs:
-        def __init__(self, nodes: Tensor, graph: Tensor) -> None:
-            self.nodes, self.graph = nodes, graph
-
-        def to(self, device: Any) -> Graphs:
-            return self
-
-    def loss(model: nn.Module, batch: Graphs) -> Tensor:
-        return torch.zeros(5, 4).index_add(0, batch.graph, model(batch.nodes)).square().sum()
-
-    batch, model = Graphs(torch.randn(20, 6), torch.arange(20) // 4), Hungry(6, 4)
-    step, wanted = step_of(loss, model, targets=lambda batch: 5), loss(model, batch).item() / 5
-    assert step(batch, seed=0) == pytest.approx(wanted)
-    assert not step.notes
-    model.room = 8
-    with pytest.raises(SystemExit, match="cannot be split"):
-        step(batch, seed=0)
 
 
 # Samples.

@@ -4,17 +4,19 @@ import os
 import random
 import signal
 import subprocess
-from types import SimpleNamespace
 
 import numpy
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, Subset
+from torch.utils.data import DataLoader, Dataset, Sampler, WeightedRandomSampler, default_collate
 
 from exactrun import data, seeds
-from exactrun.data import Collated, DataError, Keyed, mix
+from exactrun.data import Batch, DataError, Keyed, mix, shared
+from exactrun.passes import View
+from exactrun.workers import begin, signals_later
 from gpukit.host.limits import usable_cpus
-from gpukit.script.loader import Loading, Order, explain, failure, loader
+from gpukit.script.batches import Order
+from gpukit.script.errors import explain, failure
 
 NAMED = numpy.random.default_rng()
 
@@ -115,11 +117,6 @@ class Fatal(Plain):
         return index
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(range(5))
-
-
 def noisy_collate(samples):
     return torch.stack(samples) + torch.rand(())
 
@@ -134,6 +131,18 @@ def left():
 
 def without_memory():
     raise MemoryError
+
+
+def loader(dataset, size, seed, *, first_step=0, rank=0, world=1, shuffle=True, workers=0, collate=None):
+    """Endless batches from `first_step`."""
+    return DataLoader(
+        Keyed(dataset, collate or default_collate),
+        batch_sampler=Order(len(dataset), size, seed, first_step, rank, world, shuffle),
+        collate_fn=shared,
+        num_workers=workers,
+        worker_init_fn=begin,
+        generator=torch.Generator(),
+    )
 
 
 def take(batches, count):
@@ -199,17 +208,14 @@ def test_ranks_share_the_same_batches(length, world):
 def test_a_batch_that_leaves_a_rank_without_samples_is_refused():
     with pytest.raises(DataError, match="smallest batch of an epoch has 3 samples for 4 processes"):
         Order(9, 6, seed=0, world=4)
-    with pytest.raises(DataError, match="empty"):
-        Order(0, 6, seed=0)
-    with pytest.raises(DataError, match="--batch-size must be at least 1, not 0"):
-        Order(9, 0, seed=0)
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize("collate", [None, noisy_collate])
 def test_batches_are_bit_equal_for_any_number_of_workers_and_from_any_step(collate):
     def run(workers, first, count):
         dataset = Augmented()
-        return take(loader(dataset, 12, 5, first_step=first, loading=Loading(workers), collate=collate), count)
+        return take(loader(dataset, 12, 5, first_step=first, workers=workers, collate=collate), count)
 
     whole = run(0, 0, 11)
     assert len(set(whole)) == 11
@@ -220,7 +226,7 @@ def test_batches_are_bit_equal_for_any_number_of_workers_and_from_any_step(colla
 
 def test_samples_of_all_ranks_are_those_of_one():
     whole = next(iter(loader(Augmented(), 12, 5)))
-    parts = [loader(Augmented(), 12, 5, ranks=SimpleNamespace(rank=rank, world=5)) for rank in range(5)]
+    parts = [loader(Augmented(), 12, 5, rank=rank, world=5) for rank in range(5)]
     assert torch.equal(torch.cat([next(iter(part)) for part in parts]), whole)
 
 
@@ -228,21 +234,11 @@ def test_workers_sum_as_the_training_process_does():
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        alone, workers = (take(loader(Wide(), 2, 0, loading=Loading(count)), 2) for count in (0, 2))
+        alone, workers = (take(loader(Wide(), 2, 0, workers=count), 2) for count in (0, 2))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
     assert alone == workers
-
-
-@pytest.mark.parametrize("kind", [Plain, Batched])
-@pytest.mark.parametrize("rarely", [(), (17,), tuple(range(40))])
-def test_samples_that_seldom_draw_are_what_they_would_be_if_all_did(kind, rarely):
-    keyed = Keyed(kind(rarely))
-    batches = list(itertools.islice(Order(40, 8, 9), 10))
-    quick = [keyed.__getitems__(batch) for batch in batches]
-    assert quick == [[keyed[key] for key in batch] for batch in batches]
-    assert bool(keyed._draws.drawn) == bool(rarely)
 
 
 def drawn():
@@ -259,12 +255,18 @@ def together(samples):
     return torch.stack(samples) + random.random()
 
 
+KEYS = [mix(7, epoch) for epoch in range(2)]
+INDICES = [[place * place % 37 for place in range(start, start + 8)] for start in range(0, 96, 8)]  # some come again
+READ = {
+    "batch": [Batch(mix(KEYS[number // 6], number), indices) for number, indices in enumerate(INDICES)],
+    "sample": [[(KEYS[number // 6], index) for index in indices] for number, indices in enumerate(INDICES)],
+}
+
+
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_a_loader_of_ones_own_is_bit_equal_for_any_number_of_workers():
-    """With a sampler that repeats indices, keys of two epochs in a batch, a collate that draws, and `spawn`."""
-    keys = [mix(7, epoch) >> 1 for epoch in range(2)]
-    pairs = [(keys[place // 50], place * place % 37) for place in range(96)]
-    pairs = [pairs[start : start + 8] for start in range(0, 96, 8)]
+@pytest.mark.parametrize("seeded", READ)
+def test_a_loader_of_ones_own_is_bit_equal_for_any_number_of_workers(seeded):
+    """With a sampler that repeats indices, keys of two epochs, a collate that draws, and `spawn`."""
     state = drawn()
     next(state)
     expected = next(state)
@@ -272,10 +274,10 @@ def test_a_loader_of_ones_own_is_bit_equal_for_any_number_of_workers():
     for workers, context in ((0, None), (1, "spawn"), (2, None), (4, None)):
         state = drawn()
         next(state)
-        batches = torch.utils.data.DataLoader(
-            Keyed(Sometimes()),
-            batch_sampler=pairs,
-            collate_fn=Collated(together),
+        batches = DataLoader(
+            Keyed(Sometimes(), together),
+            batch_sampler=READ[seeded],
+            collate_fn=shared,
             num_workers=workers,
             multiprocessing_context=context,
             generator=torch.Generator(),
@@ -283,25 +285,87 @@ def test_a_loader_of_ones_own_is_bit_equal_for_any_number_of_workers():
         seen.append(take(batches, 12))
         assert next(state) == expected, workers
     assert seen[1:] == seen[:1] * 3
-    alone = Keyed(Sometimes())
-    alone.__getitems__(pairs[5])  # has noticed less
-    assert [bytes(alone[pair].numpy()) for pair in pairs[0]] == [
-        bytes(Keyed(Sometimes())[pair].numpy()) for pair in pairs[0]
-    ]
-    first, again = (torch.stack([alone[key, index] for index in range(37)])[:, 1:].unique() for key in keys)
-    assert len(first) > 25
-    assert set(first.tolist()) & set(again.tolist()) == {0.0}
+    assert len(set(take(map(Keyed(Sometimes()).__getitems__, (Batch(key, INDICES[0]) for key in KEYS)), 2))) == 2
+    again = Keyed(Sometimes(), together)
+    assert [again.__getitems__(batch).numpy().tobytes() for batch in reversed(READ[seeded])] == seen[0][::-1]
 
 
-def test_a_normal_number_that_numpy_has_kept_is_noticed():
+def test_a_sample_draws_the_same_in_any_batch_if_it_has_a_seed_of_its_own():
+    keyed = Keyed(Sometimes(), list)
+    whole = keyed.__getitems__([(KEYS[0], index) for index in range(37)])
+    halves = [each for half in (range(20), range(20, 37)) for each in keyed.__getitems__([(KEYS[0], i) for i in half])]
+    assert torch.equal(torch.stack(whole), torch.stack(halves))
+    other = keyed.__getitems__([(KEYS[1], index) for index in range(37)])
+    same, drew = torch.stack(whole) == torch.stack(other), torch.stack(whole)[:, 1:] != 0
+    assert drew.sum() > 25
+    assert not (same[:, 1:] & drew).any()
+
+
+class Draws(Sampler):
+    """A batch sampler that draws for each batch, also from a generator of its own."""
+
+    def __init__(self):
+        self.generator = torch.Generator().manual_seed(1)
+
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            own = torch.randint(40, (2,), generator=self.generator).tolist()
+            yield [random.randrange(40), numpy.random.randint(40), *own]
+
+
+LOADERS = {
+    "shuffled": {"batch_size": 8, "shuffle": True},
+    "with replacement": {"batch_size": 8, "sampler": WeightedRandomSampler(torch.ones(40), 40)},
+    "batch sampler": {},
+    "no batches": {"batch_size": None, "sampler": range(5)},
+}
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_pass_continues_at_any_batch(name, each):
+    def view(workers):
+        options = LOADERS[name] or {"batch_sampler": Draws()}
+        return View(DataLoader(Augmented(), num_workers=workers, **options), each)
+
+    def rest(key, done=0, workers=0):
+        made = view(workers)
+        state = made.begin(key, None).state() | {"done": done, "first": []}
+        return take(made.begin(key, state), 9)
+
+    whole = rest(7)
+    assert len(set(whole)) == len(whole) == 5
+    for done in range(6):
+        assert rest(7, done) == whole[done:]
+    assert rest(7, 2, workers=2) == whole[2:]
+    assert not set(rest(8)) & set(whole)
+
+
+def test_a_normal_number_that_numpy_has_kept_is_kept_apart():
     """It is drawn without a change of the generator's words."""
-    draws, expected = seeds.Draws(None), drawn()
-    next(expected)
-    states, (normal, *_) = seeds.snapshot(), next(expected)
-    seeds.restore(states)
-    first, again = (draws.call(lambda seed: (seed(5), numpy.random.randn())[1]) for _ in range(2))
-    assert first == again
-    assert numpy.random.randn(2).tolist() == normal
+    state, own = drawn(), numpy.random.get_bit_generator()
+    next(state)
+    before = seeds.snapshot()
+    expected = next(state)
+    state = drawn()
+    next(state)
+    found = []
+    for _ in range(2):
+        with seeds.Seeds().apart():
+            seeds.seed_all(5)
+            found.append(numpy.random.randn())
+            with seeds.Seeds().apart():
+                seeds.seed_all(6)
+                numpy.random.randn()
+            found.append(numpy.random.randn(2).tolist())
+    assert found[:2] == found[2:]
+    assert numpy.random.get_bit_generator() is own
+    assert next(state) == expected
+    seeds.restore(before)
+    assert [numpy.random.randn(2).tolist(), random.gauss(0, 1)] == list(expected[:2])
 
 
 def test_states_after_seeding_are_restored():
@@ -322,26 +386,25 @@ def test_states_after_seeding_are_restored():
 
 def test_a_keyed_data_set_is_the_data_set_otherwise():
     named = {"a": numpy.arange(3.0), (1, 2): numpy.ones(1)}
-    batches = torch.utils.data.DataLoader(Keyed(named), sampler=[(5, "a"), (5, (1, 2))], batch_size=None)
+    batches = torch.utils.data.DataLoader(
+        Keyed(named, torch.from_numpy), sampler=[(5, "a"), (5, (1, 2))], batch_size=None, collate_fn=shared
+    )
     assert [len(batch) for batch in batches] == [3, 1]
-    keyed = Keyed(Batched(rarely=(3,)))
+    keyed = Keyed(Plain(rarely=(3,)))
     keyed.rarely = ()
-    assert (len(keyed), keyed.dataset.rarely, keyed.batched) == (40, (), 0)
+    assert (len(keyed), keyed.dataset.rarely, keyed.single) == (40, (), 0)
     assert not hasattr(keyed, "other")
 
 
-def test_a_batched_fetch_is_used_where_nothing_is_drawn():
-    quiet, drawing = Batched(), Batched(rarely=range(40))
-    for dataset in (quiet, drawing):
-        take(loader(dataset, 8, 0), 3)
-    assert (quiet.batched, drawing.batched) == (4, 1)  # with the one that shows what is drawn
-    assert torch.equal(
-        next(iter(loader(Subset(quiet, range(5, 25)), 8, 0))), next(iter(loader(Plain(length=20), 8, 0))) + 5
-    )
+def test_a_batched_fetch_is_used_for_a_batch_with_one_seed():
+    keyed = Keyed(Batched())
+    assert keyed.__getitems__(Batch(1, [3, 4])).tolist() == keyed.__getitems__([(1, 3), (1, 4)]).tolist() == [3, 4]
+    assert keyed.batched == 3  # two with the first sample alone, which shows what it draws from
 
 
 def test_signals_for_the_group_leave_workers_alive():
-    batches = iter(loader(Augmented(), 8, 0, loading=Loading(2)))
+    with signals_later():
+        batches = iter(loader(Augmented(), 8, 0, workers=2))
     got = take(batches, 1)
     for worker in batches._workers:
         for name in ("INT", "USR1", "TERM"):
@@ -378,7 +441,7 @@ def ending(batches):
 )
 def test_a_worker_that_dies_is_explained(how, causes):
     # in this order, only one worker dies
-    assert ending(iter(loader(Fatal(how), 8, 0, loading=Loading(2), shuffle=False))) in causes
+    assert ending(iter(loader(Fatal(how), 8, 0, workers=2, shuffle=False))) in causes
 
 
 def test_shared_memory_that_runs_out_in_a_worker_is_explained(monkeypatch):
@@ -388,7 +451,7 @@ def test_shared_memory_that_runs_out_in_a_worker_is_explained(monkeypatch):
         )
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", full)
-    assert ending(iter(loader(Augmented(), 8, 0, loading=Loading(1)))) == "shared-memory"
+    assert ending(iter(loader(Augmented(), 8, 0, workers=1))) == "shared-memory"
 
 
 @pytest.mark.parametrize(
@@ -416,15 +479,6 @@ def test_shared_memory_that_runs_out_in_a_worker_is_explained(monkeypatch):
 def test_what_the_loader_reports_is_explained(error, cause):
     assert failure(error) == cause
     assert bool(explain(error)) == bool(cause)
-
-
-def test_what_cannot_be_resumed_is_refused():
-    with pytest.raises(DataError, match="Stream can only be read from the beginning"):
-        loader(Stream(), 8, 0)
-    with pytest.raises(DataError, match="has no length"):
-        loader(type("Endless", (), {"__getitem__": lambda self, index: index})(), 8, 0)
-    with pytest.raises(DataError, match="The data set is empty"):
-        loader([], 8, 0)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64 + 5, 10**30])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 import os
 import subprocess
 import sys
-from collections import UserDict, namedtuple
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from gpukit.host import limits
 from gpukit.project.stack import Memory, Target
@@ -189,52 +185,6 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch):
         choose(device="cpu", compile=True)
 
 
-def test_a_prepared_model_keeps_its_keys(monkeypatch: pytest.MonkeyPatch):
-    compiled: list[int] = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        compiled.append(len(graph.graph.nodes))
-        return graph.forward
-
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 2))
-    keys, before = list(model.state_dict()), model[0].weight
-    prepared = Device(torch.device("cpu"), channels_last=True, compile=True).prepare(model)
-    assert prepared is model and list(prepared.state_dict()) == keys
-    assert prepared[0].weight is before and before.is_contiguous(memory_format=torch.channels_last)
-    assert prepared(torch.ones(2, 3, 3, 3)).shape == (2, 2) and len(compiled) == 1
-    assert list(copy.deepcopy(prepared).state_dict()) == keys
-
-
-Pair = namedtuple("Pair", ["image", "label"])
-
-
-class Own:
-    """A batch that knows how to go to a device, as PyTorch Geometric's."""
-
-    place = None
-
-    def to(self, device: torch.device) -> Own:
-        moved = Own()
-        moved.place = device
-        return moved
-
-
-def test_a_batch_goes_to_the_device_whatever_holds_it():
-    there = Device(torch.device("meta"), channels_last=True)
-    x = torch.zeros(2, 3, 4, 4)
-    moved = there.move({"a": [x, (x, "name")], "pair": Pair(x, 3), "own": Own(), "user": UserDict(x=x), "none": None})
-    tensors = [moved["a"][0], moved["a"][1][0], moved["pair"].image, moved["user"]["x"]]
-    assert all(each.device.type == "meta" for each in tensors)
-    assert all(each.is_contiguous(memory_format=torch.channels_last) for each in tensors)
-    assert moved["a"][1][1] == "name" and isinstance(moved["pair"], Pair) and moved["none"] is None
-    assert moved["own"].place == there.device and x.device.type == "cpu"
-    tokens = torch.zeros(2, 3, dtype=torch.int64)
-    assert there.move(tokens).device.type == "meta"
-    batch = [tokens]
-    assert Device(torch.device("cpu")).move(batch) is batch
-
-
 @pytest.mark.parametrize("what", [H100, T4], ids=lambda card: card.name)
 def test_a_card_with_memory_of_its_own(card: Any, what: Card):
     card(what)
@@ -336,7 +286,7 @@ def test_this_machine():
 FIRST_CALLS = """
 import os, sys, torch
 if sys.argv[1:]:
-    from gpukit.script import device
+    import exactrun.run
 x, wrong = torch.linspace(0.01, 0.99, 8192), {}
 for name in "acos asin atan cos erf erfc erfinv exp log log10 log2 sin sqrt tan tanh".split() * 20:
     child = os.fork()

@@ -42,7 +42,8 @@ def start(tmp_path: Path, stack, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(environment, "git_state", lambda folder: None)
 
     def started(name: str = "", resume: bool = True, settings: dict = SETTINGS) -> Folder:
-        with runs.start(tmp_path / "outputs", name, resume, settings, stack) as run:
+        with runs.choose(tmp_path / "outputs", name, resume, stack) as run:
+            run.begin(settings)
             return run
 
     return started

@@ -153,22 +153,15 @@ def no_memory() -> None:
     trl.split = split
 
 
-def soon() -> None:
-    """The microbatch grows after two steps."""
-    from gpukit.script import trl
-
-    trl.GROW_AFTER = 2
-
-
 def microbatch(project: Trainee) -> int | None:
     return checkpoint.newest(project.run_folder("run")).state["microbatch"]
 
 
 def test_the_microbatch_is_at_most_what_was_set(project: Trainee) -> None:
-    """When the run is resumed with a smaller one, and when it grows."""
+    """Also when the run is resumed with a smaller one."""
     project.train(*GO_ON, "--max-steps", "1")
     assert microbatch(project) is None
-    project.train(*GO_ON, "--max-steps", "5", "--microbatch", "3", prepare=soon)
+    project.train(*GO_ON, "--max-steps", "5", "--microbatch", "3")
     assert microbatch(project) == 3
     project.train(*GO_ON, "--max-steps", "6", "--microbatch", "2")
     assert microbatch(project) == 2
@@ -273,29 +266,38 @@ def test_packed_rows_have_the_loss_of_their_samples(project: Trainee, tmp_path: 
         assert project.losses(name) == pytest.approx(project.losses("alone"), rel=1e-4)
 
 
-def test_the_batch_finder_gets_the_step_of_trl(project: Trainee) -> None:
-    """The same loss, of the same batch, whole and in parts; the longest samples first."""
+def test_the_traced_step_is_that_of_trl(project: Trainee) -> None:
+    """The same loss of the same batch; the longest samples first."""
     project.train(*GO_ON, "--max-steps", "1", "--batch-size", "76", "--dropout", "0")
-    elsewhere(finder_sees, project.folder, list(project.always), project.losses("run")[1])
+    elsewhere(trace_sees, project.folder, list(project.always), project.losses("run")[1])
 
 
-def finder_sees(folder: Path, arguments: list[str], expected: float) -> None:
+def test_its_first_steps_are_measured_with_the_longest_samples(project: Trainee, tmp_path: Path) -> None:
+    found = project.measured()
+    assert (found.batch, found.samples, found.device, found.peak) == (8, 76, "cpu", None)
+    assert found.seconds > 0 and len(found.losses) == 3
+    assert found.losses[0] == pytest.approx(found.losses[1], rel=0.1), "the same sample in every batch"
+    assert not (project.folder / "outputs").exists()
+
+
+def trace_sees(folder: Path, arguments: list[str], expected: float) -> None:
     sys.path.insert(0, str(folder / "src"))
     os.chdir(folder)
-    from gpukit.script.device import choose
-    from gpukit.script.step import Step
-    from gpukit.script.task import load_task
+    from my_gpu_project.config import Settings
+    from my_gpu_project.train import make_trainer
 
-    build, settings = load_task(None, [*arguments, "--dropout", "0", "--output-dir", str(folder / "finder")])
-    device = choose(device="cpu")
-    task = build(settings, device)
-    samples = [task.dataset[index] for index in range(len(task.dataset))]
+    from exactrun.ranks import Ranks
+    from gpukit.script.device import choose
+    from gpukit.script.settings import parse
+
+    settings = parse(Settings, "", [*arguments, "--dropout", "0", "--no-resume"])
+    traced = make_trainer(settings, choose(device="cpu"), Ranks(), folder / "traced", 1).traced()
+    samples = [traced.dataset[index] for index in range(len(traced.dataset))]
     lengths = [len(sample["input_ids"]) for sample in samples]
-    assert lengths == sorted(lengths, reverse=True)
-    assert lengths[0] > lengths[-1]
-    for microbatch in (None, 7):
-        found = Step(build(settings, device), device, microbatch=microbatch)(task.collate(samples), 0).item()
-        assert abs(found - expected) < 1e-5 * expected, (found, expected)
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] > lengths[-1]
+    batch = traced.collate(samples)
+    found = traced.loss(traced.model, batch).item() / int((batch["labels"][:, 1:] != -100).sum())
+    assert abs(found - expected) < 1e-5 * expected, (found, expected)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

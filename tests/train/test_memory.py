@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
-from typing import Any
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,10 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gpukit.script import memory
-from gpukit.script.memory import TraceError, estimate
-from gpukit.script.task import Task
+from gpukit.script.device import Device
+from gpukit.script.memory import Traced, TraceError, _extent, estimate, largest_samples
 from tests.train import memory_tasks
-from tests.train.conftest import ROOT
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,8 @@ class Model(nn.Module):
         return self.out(x)
 
 
-def build(settings: Settings, device: Any) -> Task:
-    if settings.kind == "download":
-        import socket
-
-        socket.create_connection(("weights.example", 443), timeout=1)
-    model = device.prepare(Model(settings.kind))
+def build(settings: Settings, device: Device) -> Traced:
+    model = Model(settings.kind).to(device.device)
     seen: list[float] = []
 
     def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
@@ -71,14 +67,18 @@ def build(settings: Settings, device: Any) -> Task:
         if settings.kind == "masked":
             scores, words = scores[batch["counts"]], words[batch["counts"]]
             assert len(words) == 5 * len(batch["words"])
-        found = functional.cross_entropy(scores.flatten(0, -2), words.flatten(), reduction="sum")
+        found = functional.cross_entropy(scores.flatten(0, -2), words.flatten())
         if settings.kind == "metric":
             seen.append(found.item())
         if settings.kind == "until small" and found > 0.1:
             found = found * 2
         return found
 
-    return Task(model, torch.optim.AdamW(model.parameters()), Words(), loss)
+    return Traced(model, torch.optim.AdamW(model.parameters()), Words(), loss)
+
+
+def traced(settings: Settings, size: int, dtype: str = "auto") -> memory.Needed:
+    return estimate(partial(build, settings), settings, size, dtype)
 
 
 @pytest.mark.parametrize("model", memory_tasks.MODELS)
@@ -93,7 +93,7 @@ def test_like_a_real_step(model: str) -> None:
 
 @pytest.mark.parametrize("kind", ["all", "masked", "metric"])
 def test_models_may_look_at_the_integers_of_a_batch(kind: str) -> None:
-    needed, plain = (estimate(build, Settings(each), 64) for each in (kind, ""))
+    needed, plain = (traced(Settings(each), 64) for each in (kind, ""))
     assert 0.5 * plain.bytes < needed.bytes < 1.5 * plain.bytes
     assert needed.parts["weights"] == plain.parts["weights"]
 
@@ -101,47 +101,85 @@ def test_models_may_look_at_the_integers_of_a_batch(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["LSTM", "item", "until small"])
 def test_what_cannot_be_traced_is_said(kind: str) -> None:
     with pytest.raises(TraceError):
-        estimate(build, Settings(kind), 8)
+        traced(Settings(kind), 8)
 
 
 def test_the_parts_and_the_line_of_two_sizes() -> None:
-    needed = estimate(build, Settings(), 1024)
+    needed = traced(Settings(), 1024)
     weights = 4 * (8 * 64 + 64 * 256 + 256 + 256 * 8 + 8)
     assert weights <= needed.parts["weights"] <= weights + 5 * memory.BLOCK
     assert needed.parts["optimizer"] == pytest.approx(2 * weights, rel=0.1)
     assert needed.bytes == sum(needed.parts.values())
-    assert needed.fixed + 4096 * needed.per_sample == pytest.approx(estimate(build, Settings(), 4096).bytes, rel=0.01)
+    assert needed.fixed + 4096 * needed.per_sample == pytest.approx(traced(Settings(), 4096).bytes, rel=0.01)
 
 
 def test_formats_and_microbatches_take_less() -> None:
-    whole = estimate(build, Settings(), 4096)
-    lower = estimate(build, Settings(dtype="auto"), 4096, "bf16")
+    whole = traced(Settings(), 4096)
+    lower = traced(Settings(dtype="auto"), 4096, "bf16")
     assert lower.dtype == "bf16" and lower.parts["weights"] == whole.parts["weights"]
     assert lower.parts["activations"] < 0.75 * whole.parts["activations"]
-    parts = estimate(build, replace(Settings(), microbatch=256), 4096)
+    parts = traced(replace(Settings(), microbatch=256), 4096)
     assert parts.parts["activations"] < 0.2 * whole.parts["activations"]
-    assert estimate(build, Settings(dtype="fp32"), 8, "bf16").dtype == "fp32", "a format that is set"
+    assert traced(Settings(dtype="fp32"), 8, "bf16").dtype == "fp32", "a format that is set"
 
 
 def test_nothing_of_the_trace_is_left() -> None:
     """Of a model that fails, too: autocast, optimizers, and parameters are PyTorch's own again."""
     for kind in ("", "item"):
         with contextlib.suppress(TraceError):
-            estimate(build, Settings(kind, dtype="bf16"), 4)
-    task = build(Settings(), SimpleNamespace(prepare=lambda model: model))
-    assert all(one.device.type == "cpu" for one in task.model.parameters())
-    task.loss(task.model, {name: value[None] for name, value in task.dataset[0].items()}).backward()
-    task.optimizer.step()
+            traced(Settings(kind, dtype="bf16"), 4)
+    made = build(Settings(), Device(torch.device("cpu")))
+    assert all(one.device.type == "cpu" for one in made.model.parameters())
+    made.step({name: value[None] for name, value in made.dataset[0].items()})
     a = torch.ones(4, 4, device="meta")
     assert (a @ a).dtype == torch.float32
 
 
-@pytest.mark.parametrize(("kind", "code"), [("", 0), ("item", 3), ("download", 3)])
-def test_the_command(kind: str, code: int) -> None:
-    command = [sys.executable, "-m", "gpukit.script.memory", "--json", "--task", "tests.train.test_memory:build"]
-    command += ["--batch-size=4", *(["--kind", kind] if kind else [])]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+class Ragged(torch.utils.data.Dataset):
+    """Rows of as many numbers as their index has digits."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.ones(len(str(index)))
+
+
+def test_the_largest_samples_make_the_batch() -> None:
+    assert {len(each) for each in largest_samples(Ragged(10_000))} == {4}, "indices have up to 4 digits"
+    assert len(largest_samples(Ragged(3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("sample", "size"),
+    [(torch.zeros(3), 12), ({"text": "four", "ids": [1, 2, 3]}, 7), ((torch.zeros(2, dtype=torch.uint8), 1), 3)],
+)
+def test_size_of_a_sample(sample: object, size: int) -> None:
+    assert _extent(sample) == size
+
+
+DOWNLOAD = '    import socket\n\n    socket.create_connection(("weights.example", 443), timeout=1)\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("", 0, ""),
+        (DOWNLOAD, 3, memory.NOT_HERE),
+        ("    return nn.LSTM(2, 2)\n", 3, "LSTM"),
+    ],
+)
+def test_the_command(generate, tmp_path: Path, line: str, code: int, words: str) -> None:
+    """Of a project, whose model may do something else first."""
+    project = shutil.copytree(generate(hardware="cpu", workflow="scripts"), tmp_path / "project")
+    file = next(project.glob("src/*/model.py"))
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("    return nn.Sequential(", f"{line}    return nn.Sequential(", 1), encoding="utf-8")
+    command = [sys.executable, "-m", "gpukit.script.memory", "--json", "--batch-size=4", "--dropout=0"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project, timeout=120)
     found = json.loads(done.stdout)
     assert done.returncode == code, done.stderr
-    assert found.get("batch_size") == (None if code else 4)
-    assert (found.get("why") == memory.NOT_HERE) == (kind == "download")
+    assert found.get("batch_size") == (None if code else 4) and words in found.get("why", "")

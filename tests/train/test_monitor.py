@@ -180,13 +180,12 @@ def hook(event, details):
 parent = os.getpid()
 sys.addaudithook(hook)
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 from gpukit.track.monitor import Monitor
-from gpukit.script.tuner import Feed
 
 monitor = Monitor()
 monitor.begin(SimpleNamespace(progress=SimpleNamespace(device=torch.device("cpu"), samples=4), completed=0, waited=0.0))
-next(iter(Feed(TensorDataset(torch.zeros(8)), 4, 0)))
+next(iter(DataLoader(TensorDataset(torch.zeros(8)), 4, num_workers=1)))
 while not monitor.rows:
     pass
 monitor.close()

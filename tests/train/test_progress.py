@@ -23,9 +23,7 @@ from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
 from exactrun.progress import Progress
-from exactrun.ranks import Ranks
 from gpukit.script.errors import error_message, report_errors
-from gpukit.script.step import describe_batch
 from gpukit.track.curve import curve
 
 CPU = torch.device("cpu")
@@ -176,15 +174,6 @@ def test_long_work_is_announced(capsys: pytest.CaptureFixture[str], monkeypatch:
         time.sleep(0.1)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "Loading the data ...\n")
-
-
-def test_the_batch_is_described() -> None:
-    assert describe_batch(256, Ranks(), None) == "Batch size 256."
-    assert describe_batch(256, Ranks(), 512) == "Batch size 256."
-    assert describe_batch(256, Ranks(0, 2), None) == "Batch size 256: 128 on each of 2 processes."
-    assert describe_batch(256, Ranks(0, 2), 60) == (
-        "Batch size 256: 128 on each of 2 processes, in 3 parts of at most 60 whose gradients are accumulated."
-    )
 
 
 def test_memory_of_this_process() -> None:

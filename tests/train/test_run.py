@@ -131,6 +131,15 @@ def train(run: Run, steps: int, loader: Any = None, epochs: int = 2) -> list[flo
     return losses
 
 
+def test_other_seeds_are_refused(tmp_path: Path) -> None:
+    with Run(tmp_path / "x", save_steps=1, seeds="sample") as run:
+        train(run, 2)
+    with pytest.raises(CheckpointError, match="seeds='sample'"):
+        Run(tmp_path / "x")
+    with pytest.raises(TrainingError, match="seeds must be"):
+        Run(tmp_path / "y", seeds="samples")
+
+
 @pytest.mark.parametrize("save_steps", [None, 3])  # 3: also after the last step
 def test_a_finished_run_is_not_repeated(save_steps: int | None, tmp_path: Path, capsys: Any) -> None:
     with Run(tmp_path / "x", save_steps=save_steps) as run:
@@ -238,8 +247,8 @@ def test_a_loss_that_is_a_mean_is_named(tmp_path: Path, capsys: Any) -> None:
     with Run(tmp_path / "x") as run:
         run.keep(model=torch.nn.Linear(2, 3))
         batch = torch.rand(8, 2), torch.arange(8) % 3
-        assert run.check(wrong_loss, batch).id == "mean"
-        assert run.check(wrong_loss, batch, declared="mean").id == "ok"
+        assert run.check(wrong_loss, batch, declared="sum").id == "mean"
+        assert run.check(wrong_loss, batch).id == "ok"
     assert "wrong_loss" in capsys.readouterr().err
 
 

@@ -18,12 +18,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from exactrun import checkpoint
-from exactrun.folder import Folder
+from exactrun import checkpoint, metrics
 from exactrun.ranks import Ranks
-from gpukit.script import session
+from gpukit.script import finder, start
 from gpukit.script.settings import RunSettings
-from gpukit.track import metrics
 from tests.train.trainee import LIMIT, Trainee, small_files, without_privilege
 
 EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch
@@ -100,7 +98,9 @@ def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> Non
     ours, theirs = project.losses("killed"), project.losses("unbroken")
     assert {step: ours[step] for step in theirs} == theirs
     assert same(weights(project, "killed"), weights(project, "unbroken"))
-    assert "at step 30." in project.train(*steps, "--name", "killed", "--max-steps", "33")  # by one process
+    further = (*steps, "--name", "killed", "--max-steps", "33")
+    sentence(project.run(*further), "saved with 2 processes, but this run has 1", "other_processes")
+    assert "would have other numbers" in project.train(*further, "--other-processes")
     assert list(project.losses("killed"))[-3:] == [31, 32, 33]
 
 
@@ -173,14 +173,11 @@ def test_a_signal_saves_and_tells(number: signal.Signals, trainee) -> None:
 
 def test_a_second_ctrl_c_ends_at_once(trainee) -> None:
     project = trainee()
-    project.replace(
-        "task.py", "    inputs, labels = batch\n    return", "    inputs, labels = batch\n    slow()\n    return"
-    )
-    slow = "\n\ndef slow() -> None:\n    import time\n\n    for _ in range(6000):\n        time.sleep(0.01)\n"
-    with (project.source / "task.py").open("a") as file:
-        file.write(slow)
-    started = project.start("--name", "run")
-    started.wait_for(lambda: "Training on" in started.out.read_text())
+    slow = "    import time\n\n    while Path('slow').exists():\n        time.sleep(0.01)\n"
+    project.replace("train.py", "    inputs, labels = batch\n", f"    inputs, labels = batch\n{slow}")
+    started = project.start("--name", "run", "--max-steps", "100000", "--log-steps", "1")
+    started.wait_for(at_step(project, "run", 3))
+    (project.folder / "slow").touch()
     time.sleep(1)
     started.send(signal.SIGINT)
     time.sleep(0.5)
@@ -229,12 +226,12 @@ def test_another_model(saved: Trainee) -> None:
 
 def test_another_dataset_length(saved: Trainee) -> None:
     saved.replace("data.py", "Spirals(8192", "Spirals(8000")
-    sentence(saved.run(*GO_ON), "samples = 8192, but this run has 8000", "another folder")
+    sentence(saved.run(*GO_ON), "8000 samples instead of 8192", "new run")
     still_whole(saved)
 
 
 def test_another_batch_size(saved: Trainee) -> None:
-    sentence(saved.run(*GO_ON, "--batch-size", "128"), "--batch-size 256")
+    sentence(saved.run(*GO_ON, "--batch-size", "128"), "64 batches instead of 32", "same data and batch size")
     still_whole(saved)
 
 
@@ -245,24 +242,6 @@ def test_a_name_that_is_taken(saved: Trainee) -> None:
 
 def test_fewer_samples_than_a_batch(trainee) -> None:
     sentence(trainee().run("--batch-size", "8193"), "8192 samples")
-
-
-STREAM = """
-
-class Stream(torch.utils.data.IterableDataset):
-    def __iter__(self):
-        return iter([])
-"""
-
-
-@pytest.mark.parametrize(
-    ("dataset", "words"), [("Stream()", "can only be read from the beginning"), ("[]", "The data set is empty")]
-)
-def test_data_that_cannot_be_trained_on(dataset: str, words: str, saved: Trainee) -> None:
-    with (saved.source / "data.py").open("a") as file:
-        file.write(f"{STREAM}\n\ndef training_data(settings):\n    return {dataset}\n")
-    sentence(saved.run(*GO_ON), words)
-    still_whole(saved)
 
 
 @pytest.mark.parametrize(("name", "new"), [("run", "another --name"), ("", "--no-resume")])
@@ -276,7 +255,7 @@ def test_the_beginning_is_logged_often_and_minutes_end_a_run(trainee) -> None:
     """The same command then goes on; the other one, of the whole run, is not touched by it."""
     project = trainee()
     run = ("--name", "run", "--max-steps", "100000", "--max-minutes", "0.02")
-    project.train(*run, "--log-steps", "1000000", "--save-steps", "1000000")
+    project.train(*run, "--log-steps", "1000000", "--save-steps", "1000000", "--eval-steps", "1000000")
     rows = metrics.read(project.run_folder("run"))
     steps = [row["step"] for row in rows if "loss" in row]
     last = steps.pop()
@@ -361,13 +340,9 @@ def test_a_worker_that_dies(saved: Trainee) -> None:
     still_whole(saved)
 
 
-def test_out_of_memory_at_a_microbatch_of_one(saved: Trainee) -> None:
-    saved.replace(
-        "task.py",
-        "    return cross_entropy(model(inputs), labels",
-        "    raise MemoryError\n    return cross_entropy(model(inputs), labels",
-    )
-    sentence(saved.run(*GO_ON), "Out of memory with 1 sample at a time")
+def test_out_of_memory(saved: Trainee) -> None:
+    saved.replace("train.py", "    inputs, labels = batch\n", "    inputs, labels = batch\n    raise MemoryError\n")
+    sentence(saved.run(*GO_ON), "Out of memory", "--batch-size", "--microbatch")
     still_whole(saved)
 
 
@@ -388,21 +363,25 @@ def test_a_folder_that_cannot_be_written(saved: Trainee) -> None:
 
 
 @pytest.mark.parametrize("how", ["os._exit(9)", "raise MemoryError"])
-def test_no_process_waits_for_one_that_ended(how: str, saved: Trainee) -> None:
-    """Rank 1 ends without a word, or has no memory even for one sample."""
-    ending = f"""    import os
+def test_no_process_waits_for_one_that_ended(how: str, trainee) -> None:
+    """Rank 1 ends without a word, or has no memory."""
+    saved = trainee()
+    with saved.torchrun("--name", "run", "--max-steps", "2", "--save-steps", "1", "--device", "cpu") as process:
+        assert process.communicate(timeout=LIMIT) and process.returncode == 0
+    ending = f"""    inputs, labels = batch
+    import os
 
-    if os.environ["RANK"] == "1" and len(inputs) < 200:
+    if os.environ["RANK"] == "1":
         {how}
-    return cross_entropy(model(inputs), labels"""
-    saved.replace("task.py", "    return cross_entropy(model(inputs), labels", ending)
+"""
+    saved.replace("train.py", "    inputs, labels = batch\n", ending)
     since = time.monotonic()
     with saved.torchrun(*GO_ON, "--device", "cpu") as process:
         _, err = process.communicate(timeout=LIMIT)
     assert process.returncode != 0
     assert time.monotonic() - since < 60, err
     if "Memory" in how:
-        assert "Out of memory with 1 sample at a time" in err
+        assert "Out of memory" in err
     else:
         assert "Another process of this run has ended" in err
     still_whole(saved)
@@ -465,30 +444,42 @@ def test_ctrl_c_gives_up_a_tracker_that_hangs(trainee) -> None:
     assert project.steps("run") == [5] and "Done: step 5" in ended.out
 
 
+def test_fp16_is_scaled_where_a_card_has_no_bf16(trainee) -> None:
+    project = trainee(hardware="t4-rtx-20")
+    steps = (*EVERY_STEP, "--device", "cpu", "--dtype", "fp16")
+    project.train(*steps, "--name", "unbroken", "--max-steps", "5")
+    project.train(*steps, "--name", "parts", "--max-steps", "3")
+    project.train(*steps, "--name", "parts", "--max-steps", "5")
+    assert project.losses("parts") == project.losses("unbroken")
+    assert same(weights(project, "parts"), weights(project, "unbroken"))
+    scaler = checkpoint.newest(project.run_folder("parts")).state["kept"]["scaler"]
+    assert scaler["scale"] > 1 and scaler["_growth_tracker"] > 0
+
+
 def test_the_batch_size_is_found_once(trainee, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And kept for the run: what fits may be another number next time. Without a GPU, it is a number."""
     project = trainee()
     ended = project.run("--batch-size", "auto")
-    assert ended.code == 1 and ended.err.count("\n") == 1 and "can only be found on a GPU" in ended.err
+    assert ended.code == 1 and ended.err.count("\n") == 1 and "can only be found" in ended.err
+    monkeypatch.setenv("GPUKIT_PROJECT", str(project.folder))
     found = iter([48, 50])
-    monkeypatch.setattr(session, "find", lambda *_, **__: next(found))
+    monkeypatch.setattr(finder, "find", lambda *_, **__: next(found))
     settings = RunSettings(batch_size="auto", output_dir=tmp_path, name="run")
     for _ in range(2):
-        with Folder.open(tmp_path / "run", {}, Ranks()) as folder:
-            assert session.choose_batch_size(settings, None, Ranks(), folder) == 48
-
-
-def test_the_loader_is_tuned_while_it_trains(trainee) -> None:
-    """With the losses that any other number of workers gives."""
-    project = trainee()
-    steps = (*EVERY_STEP, "--max-steps", "40", "--save-steps", "40")
-    assert "Loading data with" in project.train(*steps, "--name", "tuned", "--workers", "auto")
-    project.train(*steps, "--name", "plain")
-    assert project.losses("tuned") == project.losses("plain")
+        with start.choose_folder(settings, Ranks()) as run:
+            assert start.batch_size(settings, run, Ranks()) == 48
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What else a project has
+
+
+def test_its_first_steps_are_measured(trainee) -> None:
+    project = trainee()
+    found = project.measured("--batch-size", "100")
+    assert (found.batch, found.device, found.peak) == (100, "cpu", None) and found.samples > 1000
+    assert found.seconds > 0 and len(found.losses) == 3
+    assert not (project.folder / "outputs").exists(), "the trial saves elsewhere"
 
 
 def test_the_projects_own_tests_pass(trainee) -> None:

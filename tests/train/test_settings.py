@@ -38,7 +38,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def started(*options: str, save: bool = True) -> Settings:
         settings = parse(Settings, "train", ["--output-dir", str(tmp_path / "outputs"), *options])
         place = settings.output_dir, settings.name, settings.resume
-        with runs.start(*place, asdict(settings), stack) as run:
+        with runs.choose(*place, stack) as run:
+            run.begin(asdict(settings))
             run.keep(settings=as_json(asdict(settings)))
             if save:
                 checkpoint.save(run.path, 1, {"w": torch.ones(2)}, {}, about={})

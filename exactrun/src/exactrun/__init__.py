@@ -1,7 +1,7 @@
 """Exact resume for any training loop.
 
     run         a run of a training loop, which resumes with the same numbers (passes, streams, state, checks, settings)
-    data        samples whose random numbers depend only on a key and their index (seeds, workers)
+    data        batches and samples whose random numbers depend only on a key (seeds, vector_math, workers)
     checkpoint  checkpoints that are verified when they are loaded (hashed)
     saver       saving while training continues (memory)
     folder      the folder of a run, its settings and versions (environment)
@@ -11,7 +11,7 @@
     ranks       one process or several
     stop        signals that stop a run at the end of a step
     trial       a trial of the user's own script in another process
-    parts       the samples of a batch, and parts of it
+    fits        a batch that does not fit in memory, in smaller parts (parts)
     errors      the error of a run that cannot continue
 
 The package adapters has the same for the training loops of Hugging Face, TRL, and Lightning. In parentheses: modules

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from exactrun.parts import Batches, SplitError
+from exactrun import parts
 from exactrun.seeds import SAMPLE, generators, mix, restore, seed_these, snapshot, walk
 
-WHOLE = ", so batches are not split: if memory runs out, training stops."
+WHOLE = ", so it cannot be computed in parts."
 ENOUGH = 64  # samples that show how a loss combines them
 MANY, LARGE = 10_000, 1 << 28  # longer lists contain samples; more bytes of frozen weights are not copied
 
@@ -139,62 +139,50 @@ def strangers(objects: Mapping[str, Any], others: Iterable[torch.optim.Optimizer
     return OK
 
 
-def check(
-    loss: Callable[[nn.Module, Any], Any],
-    model: nn.Module,
-    batch: Any,
-    *,
-    declared: str | None = "sum",
-    targets: Callable[[Any], float] | None = None,
-    batches: Batches | None = None,
-    move: Callable[[Any], Any] = lambda batch: batch,
-    most: int | None = None,
-) -> Checked:
-    """Whether the loss of a batch relates to the losses of its parts as declared: it is their "sum", or their "mean".
+def check(loss: Callable[[nn.Module, Any], Any], model: nn.Module, batch: Any, *, declared: str = "mean") -> Checked:
+    """Whether `loss(model, batch)` is the "mean" over the samples of a batch, or their "sum", as `declared`; so that it
+    can be computed in parts.
 
-    ids: ok; mean or sum: it is that instead; targets: it is a mean, but not over what `targets` counts; mixes: it
-    compares samples with one another; noise: it draws random numbers, so the parts cannot be compared; solid: the batch
-    cannot be split; unknown: its losses are 0, NaN, or an error, or it is a single sample. `declared` None: the id says
-    what it is. `most`: the number of samples that fit in memory with gradients; without them, four times as many do.
+    ids: ok; mean or sum: it is that instead; weighted: it is a mean over something else; mixes: it compares samples
+    with one another; noise: it draws random numbers, so the parts cannot be compared; solid: the batch cannot be split;
+    unknown: its losses are 0, NaN, or an error, or it is a single sample.
 
     The model is in eval mode and without autocast, since dropout, BatchNorm, and bf16 deviate more than real faults. It
     is not copied in float64: it may be large, and a loss can use other modules. Therefore a bit more than half of the
     digits of its type must agree: rounding errors stay below that, and faults above.
     """
-    batches = batches or Batches(None, None)
     try:
-        total = batches.samples(batch)
-        size = min(total, ENOUGH, max(4 * (most or ENOUGH), 16))
+        total = parts.samples(batch)
+        size = min(total, ENOUGH)
         if size < 2 or any(is_lazy(one) for one in model.parameters()):
             return Checked("unknown", "one sample cannot be split" if size < 2 else "the model has lazy parameters")
-        whole = batches.split(batch, [size, total - size])[0] if size < total else batch
+        whole = parts.split(batch, [size, total - size])[0] if size < total else batch
         used = [one for _, one in walk([loss, model]) if isinstance(one, nn.Module)]  # a criterion, a teacher
         modules, owned = [each for one in used for each in one.modules()], generators([loss, model])
         with _unchanged({str(id(each)): each for each in modules}, owned):
             for each in modules:
                 each.training = False
-            kind = _kind(functools.partial(_value, loss, model, move, owned), whole, size, batches, targets, model)
-    except SplitError as error:
+            kind = _kind(functools.partial(_value, loss, model, owned), whole, size, model)
+    except parts.SplitError as error:
         return Checked("solid", f"{error}{WHOLE}")
     except Exception as error:  # the step itself raises it where its traceback helps
         return Checked("unknown", str(error))
-    if kind == "average":  # a mean, but of something else than `targets` counts
-        kind = "targets" if declared == "mean" else "mean"
     where = place(loss)
     text = {
         "unknown": f"{where} returns 0 or NaN",
-        "sum": f'{where} returns the sum over a batch: declare it with reduction="sum".',
-        "mean": f"{where} returns the mean over a batch, so the losses of its parts do not add up: declare it with "
-        'reduction="mean", or return the sum.',
-        "targets": f"{where} returns a mean, but not over what is counted: let `targets` return what it divides by.",
+        "sum": f"{where} returns the sum over a batch, not its mean: add its parts up without their share.",
+        "mean": f"{where} returns the mean over a batch, not the sum: the losses of its parts add up if each is "
+        "multiplied by its share.",
+        "weighted": f"{where} returns a mean, but not over its samples: the share of a part is its part of what the "
+        "mean is divided by.",
         "mixes": f"{where} compares the samples of a batch with one another, or adds a term once for each batch{WHOLE}",
         "noise": f"{where} draws random numbers, so it was not checked that it returns the {declared} over a batch.",
     }[kind]
     return OK if kind == declared else Checked(kind, text)
 
 
-def _kind(value: Callable[..., float], whole: Any, size: int, batches: Batches, targets: Any, model: nn.Module) -> str:
-    """sum, mean, average (a mean with other weights), mixes, noise, or unknown."""
+def _kind(value: Callable[..., float], whole: Any, size: int, model: nn.Module) -> str:
+    """sum, mean, weighted, mixes, noise, or unknown."""
     types = [one.dtype for one in model.parameters() if one.is_floating_point()]
     tolerance = max([torch.finfo(one).eps for one in types], default=2**-23)
     if any(one.device.type == "cuda" for one in model.parameters()):
@@ -205,42 +193,40 @@ def _kind(value: Callable[..., float], whole: Any, size: int, batches: Batches, 
         return abs(one - sum(terms)) <= tolerance * max(abs(one), sum(map(abs, terms)))
 
     def mean(losses: list[float]) -> list[float]:
-        return [number / sum(numbers) * loss for number, loss in zip(numbers, losses, strict=True)]
+        return [number / size * loss for number, loss in zip(sizes, losses, strict=True)]
 
     sizes = [max(1, size // 6), max(1, size // 3)] if size > 2 else [1]
     sizes.append(size - sum(sizes))
-    parts = batches.split(whole, sizes)
-    numbers = [size if targets is None else float(targets(part)) for size, part in zip(sizes, parts, strict=True)]
-    parts, numbers = [part for part, number in zip(parts, numbers, strict=True) if number], [*filter(None, numbers)]
-    result, losses = value(whole, 1), [value(part, 2) for part in parts]
-    if len(parts) < 2 or not all(map(math.isfinite, (result, *losses))) or not any((result, *losses)):
+    three = parts.split(whole, sizes)
+    result, losses = value(whole, 1), [value(part, 2) for part in three]
+    if not all(map(math.isfinite, (result, *losses))) or not any((result, *losses)):
         return "unknown"
     if equal(result, losses):
         return "sum"
     if equal(result, mean(losses)):
         return "mean"
-    rows = [[result, *losses], *([value(one, seed) for one in (whole, *parts)] for seed in (3, 4))]
+    rows = [[result, *losses], *([value(one, seed) for one in (whole, *three)] for seed in (3, 4))]
     spread = [max(column) - min(column) for column in zip(*rows, strict=True)]
     if max(spread) > tolerance * max(map(abs, rows[0])):
         # With noise, only a large error is certain: a third of the sum, where the mean is within the noise.
         third = all(0.25 < one / (sum(others) or 1) < 0.45 for one, *others in rows)
         off = max(abs(one - sum(mean(others))) for one, *others in rows)
-        sure = len(parts) == 3 and third and abs(result - sum(losses)) > 3 * math.hypot(*spread)
+        sure = len(three) == 3 and third and abs(result - sum(losses)) > 3 * math.hypot(*spread)
         return "mean" if sure and off <= 3 * max(spread) else "noise"
-    if len(parts) < 3:
+    if len(three) < 3:
         return "mixes"
     # The weights of a mean follow from pairs of parts, and predict the whole.
     a, b, c = losses
-    ab = value(batches.split(whole, [size - sizes[2], sizes[2]])[0], 2)
-    bc = value(batches.split(whole, [sizes[0], size - sizes[0]])[1], 2)
+    ab = value(parts.split(whole, [size - sizes[2], sizes[2]])[0], 2)
+    bc = value(parts.split(whole, [sizes[0], size - sizes[0]])[1], 2)
     second = (a - ab) / (ab - b) if ab != b else 0
     third = second * (b - bc) / (bc - c) if bc != c else 0
     weighted = [weight / (1 + second + third) * loss for weight, loss in ((1, a), (second, b), (third, c))]
-    return "average" if second > 0 and third > 0 and equal(result, weighted) else "mixes"
+    return "weighted" if second > 0 and third > 0 and equal(result, weighted) else "mixes"
 
 
-def _value(loss: Any, model: nn.Module, move: Any, owned: list[Any], part: Any, seed: int) -> float:
-    """The loss of a part; without gradients, unless it computes some itself."""
+def _value(loss: Any, model: nn.Module, owned: list[Any], part: Any, seed: int) -> float:
+    """The loss of a part, the first of what the function returns; without gradients, unless it computes some itself."""
     kind = next((one.device.type for one in model.parameters()), "cpu")
     for gradients in (False, True):
         compiled = "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance")
@@ -249,16 +235,12 @@ def _value(loss: Any, model: nn.Module, move: Any, owned: list[Any], part: Any, 
         seed_these(owned, seed)
         try:
             with eager, torch.set_grad_enabled(gradients), torch.autocast(kind, enabled=False):
-                return split_result(loss(model, move(part)))[0].item()
+                found = loss(model, part)
+                return (found[0] if isinstance(found, (tuple, list)) else found).item()
         except RuntimeError:
             if gradients:
                 raise
     raise AssertionError
-
-
-def split_result(result: Any) -> tuple[Any, Any]:
-    """The loss and the metrics (None: none) of what a loss function returned."""
-    return tuple(result) if isinstance(result, (tuple, list)) and len(result) == 2 else (result, None)
 
 
 def place(function: Any) -> str:

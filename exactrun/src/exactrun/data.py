@@ -1,23 +1,22 @@
-"""Samples whose random numbers depend only on a key and their index.
+"""Batches, or samples, whose random numbers depend only on a key and an index.
 
-Nothing here has state that a checkpoint must contain: a key stands for an epoch or a pass, and the random numbers of a
-sample follow from it. A resumed run therefore sees exactly the same data as an uninterrupted one, with any number of
-workers or ranks.
+Nothing here has state that a checkpoint must contain: a key stands for a pass, or for a batch of it, and the random
+numbers follow from it. A resumed run therefore sees exactly the same data as an uninterrupted one, with any number of
+workers.
 """
 
 from __future__ import annotations
 
 import hashlib
 import operator
-import os
 import signal
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import Dataset, default_collate, get_worker_info
 
-from exactrun.seeds import COLLATE, SAMPLE, Draws, mix
+from exactrun.seeds import COLLATE, SAMPLE, Seeds, generators, mix
 from exactrun.seeds import numpy_generator as numpy_generator
 from exactrun.seeds import seed_all as seed_all
 from exactrun.workers import begin
@@ -39,20 +38,28 @@ class Begin:
             each(worker)
 
 
+class Batch(NamedTuple):
+    """The indices of a batch that is read with one seed, and its key."""
+
+    key: int
+    indices: Sequence[Any]
+
+
 class Keyed(Dataset):
-    """A data set indexed by (key, index), whose samples draw the same random numbers for the same key and index.
+    """A data set whose batches draw the same random numbers each time they are read, in any process.
 
-    A key is an integer of 63 bits that stands for an epoch. Before `dataset[index]`, the generators that the data set
-    draws from are seeded with both (seeds.Draws): the global ones of torch, `random`, and NumPy, and those that the
-    data set and its transforms hold or name in their modules. A generator that a sample creates itself cannot be seeded
-    here (use `numpy_generator`), nor can the operating system's.
+    A batch is a Batch: the generators are seeded once, with its key and its first index (processes of a distributed run
+    read others). Or it is a list of (key, index): they are seeded for each sample, which then draws the same in any
+    batch; that takes 10 us or more for each. A key is an integer that stands for a pass or a batch. `collate` makes a
+    batch of the samples, and may draw as well (masks, mixup). A loader without batches asks for (key, index).
 
-    A DataLoader fetches batches with `__getitems__`. The data set's own is used as long as no sample draws. All other
-    attributes are the data set's.
+    Seeded are the global generators of torch (CPU), `random`, and NumPy, and those that the data set, its transforms,
+    and `collate` hold or name in their modules. A generator that a sample creates itself cannot be seeded here (use
+    `numpy_generator`), nor can the operating system's. All other attributes are the data set's.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
-        vars(self).update(dataset=dataset, _draws=Draws(dataset), _process=0)
+    def __init__(self, dataset: Dataset, collate: Callable[[Any], Any] = default_collate) -> None:
+        vars(self).update(dataset=dataset, _collate=collate, _seeds=None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["dataset"], name)
@@ -60,40 +67,71 @@ class Keyed(Dataset):
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.dataset, name, value)  # by a `worker_init_fn`
 
-    def __reduce__(self) -> tuple[type, tuple[Dataset]]:
-        return Keyed, (self.dataset,)  # other generators stand for those that are found here
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Keyed, (self.dataset, self._collate)  # other generators stand for those that are found here
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, pair: tuple[int, Any]) -> Any:
-        return self.__getitems__([pair])[0]
+        return self._read(self._one, pair, pair[1:])
 
-    def __getitems__(self, pairs: list[tuple[int, Any]]) -> Any:
-        global _latest
-        if self._process != os.getpid():  # one sample shows most of what is drawn, without reading a batch twice
-            vars(self)["_process"] = os.getpid()
-            self._read(pairs[:1])
-            self._draws.find()
-        _latest = pairs[:1]
-        return self._read(pairs)
+    def __getitems__(self, batch: Batch | list[tuple[int, Any]]) -> Any:
+        if isinstance(batch, Batch):
+            return self._read(self._batch, batch, batch[1][:1])
+        return self._read(self._samples, batch, [index for _, index in batch[:1]])
 
-    def _read(self, pairs: list[tuple[int, Any]]) -> Any:
-        def read(seed: Callable[[int], None]) -> Any:
-            if not self._draws.drawn:
-                indices = [index for _, index in pairs]
-                batched = getattr(dataset, "__getitems__", None)
-                return batched(indices) if batched else [dataset[index] for index in indices]
-            samples, last, state = [], None, 0
-            for key, index in pairs:
-                if key != last:
-                    last, state = key, mix(SAMPLE, key)
-                seed(mix(_number(index), state=state))
-                samples.append(dataset[index])
-            return samples
+    def _one(self, pair: tuple[int, Any]) -> Any:
+        return self._collate(self._sample(*pair))
 
+    def _samples(self, pairs: list[tuple[int, Any]]) -> Any:
+        samples = [self._sample(*pair) for pair in pairs]
+        for key, index in pairs[:1]:
+            self._seeds.seed(mix(COLLATE, key, _number(index)))
+        return self._collate(samples)
+
+    def _sample(self, key: int, index: Any) -> Any:
+        self._seeds.seed(mix(SAMPLE, key, _number(index)))
+        return self.dataset[index]
+
+    def _batch(self, batch: Batch) -> Any:
+        key, indices = batch
+        self._seeds.seed(mix(*map(_number, indices[:1]), state=key))
+        return self._collate(self._fetched(indices))
+
+    def _fetched(self, indices: Sequence[Any]) -> Any:
         dataset = self.dataset
-        return self._draws.call(read)
+        if hasattr(dataset, "__getitems__"):
+            return dataset.__getitems__(indices)
+        return [dataset[index] for index in indices]
+
+    def _read(self, read: Callable[[Any], Any], batch: Any, first: Sequence[Any]) -> Any:
+        """The result of `read`; `first` is the first index. In a process that is not a worker, the generators keep
+        their state, so that a training loop draws the same numbers with and without workers. It is done in one thread,
+        as in a worker, since sums of large tensors differ in their last bits with the number of threads.
+        """
+        if get_worker_info() is not None:
+            self._find(first)
+            return read(batch)
+        if (threads := torch.get_num_threads()) > 1:
+            torch.set_num_threads(1)
+        self._find(first)
+        kept = self._seeds.set_aside()
+        try:
+            return read(batch)
+        finally:
+            self._seeds.put_back(kept)
+            if threads > 1:
+                torch.set_num_threads(threads)
+
+    def _find(self, first: Sequence[Any]) -> None:
+        """In a process that has not read before: find the generators. The first sample may create some."""
+        if self._seeds is None:
+            for _ in range(2):
+                vars(self)["_seeds"] = Seeds(generators([self.dataset, self._collate]))
+                with self._seeds.apart():
+                    self._seeds.seed(0)
+                    self._fetched(first)
 
 
 def _number(index: Any) -> int:
@@ -104,37 +142,18 @@ def _number(index: Any) -> int:
         return int.from_bytes(hashlib.blake2b(repr(index).encode(), digest_size=8).digest(), "big")
 
 
-_latest: list[tuple[int, Any]] = []  # the first of the batch that Keyed read last in this process
+def shared(batch: Any) -> Any:
+    """A loader's collate function for what Keyed returns: in a worker, moves its tensors to shared memory.
 
-
-class Collated:
-    """`collate` (None: torch's default) for the samples of Keyed, with seeded random numbers (for masks or mixup)."""
-
-    def __init__(self, collate: Callable[[Any], Any] | None) -> None:
-        self.collate = default_collate if collate is None else collate
-        self._draws = Draws(collate)
-
-    def __reduce__(self) -> tuple[type, tuple[Callable[[Any], Any]]]:
-        return Collated, (self.collate,)
-
-    def __call__(self, samples: Any) -> Any:
-        def together(seed: Callable[[int], None]) -> Any:
-            for key, index in _latest:
-                seed(mix(COLLATE, key, _number(index)))
-            return self.collate(samples)
-
-        batch = self.collate(samples) if self.collate is default_collate else self._draws.call(together)
-        if get_worker_info() is not None:
-            _share(batch)
-        return batch
+    The queue would do it in another thread, where a failure is only printed, and the training process would wait for
+    the batch forever.
+    """
+    if get_worker_info() is not None:
+        _share(batch)
+    return batch
 
 
 def _share(batch: Any) -> None:
-    """Move a batch's tensors to shared memory here, so that a failure reaches the training process.
-
-    The queue would do it in another thread, where the error is only printed, and the training process would wait for
-    the batch forever.
-    """
     if isinstance(batch, torch.Tensor) and batch.layout == torch.strided:
         batch.share_memory_()
     elif isinstance(batch, Mapping | list | tuple):

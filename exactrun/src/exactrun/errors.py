@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable
 
@@ -25,6 +26,30 @@ LOST_RANK = re.compile(
 def lost_rank(error: BaseException) -> bool:
     """Whether an error means that another process of the run has ended or does not respond."""
     return bool(LOST_RANK.search(str(error)))
+
+
+# What PyTorch, CUDA's libraries, and C++ say when memory ran out. Origins: tests/train/oom-words.txt.
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|ALLOC(?:ATION)?_FAILED|Failed to CUDA calloc|valid cuDNN algorithm to run|bad_alloc|"
+    r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|could not create a primitive\Z",
+    re.IGNORECASE,
+)
+
+
+def is_oom(error: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised from, means that the GPU or the host ran out of memory.
+
+    The text counts only for RuntimeError, which PyTorch raises.
+    """
+    while error is not None:
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+            return True
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return True
+        if isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)):
+            return True
+        error = error.__cause__
+    return False
 
 
 def check_finite(

@@ -1,7 +1,7 @@
 """One pass over a user's loader, which resumes at any batch.
 
 Everything random about a pass follows from one integer, its key: the order (the sampler draws from generators that are
-seeded with the key), and the random numbers of each sample (data.Keyed). To continue after `done` batches, the sampler
+seeded with the key), and the random numbers of each batch (data.Keyed). To continue after `done` batches, the sampler
 is run again from the key, and its first `done` batches are skipped without reading a sample.
 """
 
@@ -27,8 +27,8 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from exactrun import checks, streams, workers
-from exactrun.data import Begin, Collated, DataError, Keyed
-from exactrun.seeds import ORDER, generators, mix, restore, seed_these, snapshot
+from exactrun.data import Batch, Begin, DataError, Keyed, shared
+from exactrun.seeds import ORDER, SAMPLE, Seeds, generators, mix
 from exactrun.state import capture, put_back, restored, values
 
 # They draw from the global generators only before their first index, or from a generator of their own.
@@ -38,16 +38,17 @@ SEQUENCES = (range, list, tuple, count)  # their items are the same again
 
 
 class Order(Sampler[Any]):
-    """The batches of a sampler, or its indices, each index with a key. What the sampler draws from the global
-    generators and from `owned` follows from the key; the global ones keep their state.
+    """The batches of a sampler, or its indices, with their keys. What the sampler draws from the global generators and
+    from `owned` follows from the key of the pass; the global ones keep their state.
 
-    `first`: the batch with which iterations begin. Of several processes, each gets every `world`-th batch.
+    `each`: seeds for each sample, instead of each batch. `first`: the batch with which iterations begin. Of several
+    processes, each gets every `world`-th batch.
     """
 
     rank, world, key, first = 0, 1, 0, 0
 
-    def __init__(self, sampler: Any, batched: bool, owned: list[Any]) -> None:
-        self.sampler, self.batched, self.owned = sampler, batched, owned
+    def __init__(self, sampler: Any, batched: bool, owned: list[Any], each: bool = False) -> None:
+        self.sampler, self.batched, self.seeds, self.each = sampler, batched, Seeds(owned), each
         inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         self.draws_once = type(inner) in DRAW_ONCE
         self.repeats = not self.draws_once or getattr(inner, "replacement", False)
@@ -59,43 +60,43 @@ class Order(Sampler[Any]):
         return self._keyed(self.key, self.first)  # a loader with workers calls this twice
 
     def _keyed(self, key: int, first: int) -> Iterator[Any]:
-        position, every = 0, self._found(mix(ORDER, key))
+        position, every, state = 0, self._found(mix(ORDER, key)), mix(SAMPLE, key)
         for number, found in enumerate(islice(every, len(self) * self.world) if self.world > 1 else every):
-            indices = found if self.batched else [found]
+            indices = list(found) if self.batched else [found]
             position += len(indices)
-            if number % self.world == self.rank and number // self.world >= first:
-                keys = repeat(key)
-                if self.repeats:  # a sample that comes again in this pass draws other numbers
-                    keys = (mix(key, place) >> 1 for place in range(position - len(indices), position))
-                pairs = list(zip(keys, indices, strict=False))
-                yield pairs if self.batched else pairs[0]
+            if number % self.world != self.rank or number // self.world < first:
+                continue
+            if not self.each:
+                batch = Batch(mix(number, state=state), indices)
+                yield batch if self.batched else (batch.key, found)
+                continue
+            keys = repeat(key)
+            if self.repeats:  # a sample that comes again in this pass draws other numbers
+                keys = (mix(key, place) for place in range(position - len(indices), position))
+            pairs = list(zip(keys, indices, strict=False))
+            yield pairs if self.batched else pairs[0]
 
     def _found(self, seed: int) -> Iterator[Any]:
         """The sampler's batches; the loop's generators are unchanged by what it draws."""
-        before = snapshot()
-        seed_these(self.owned, seed)
-        batches = iter(self.sampler)
-        while True:
-            try:
-                found = next(batches)
-            except StopIteration:
-                restore(before)
+        batches, outside = None, Seeds()
+        for number in count():
+            with outside.apart():
+                self.seeds.seed(mix(seed, number))
+                batches = iter(self.sampler) if batches is None else batches
+                found = next(batches, self)
+            if found is self:
                 return
-            own = None if self.draws_once else snapshot()
-            restore(before)
             yield found
             if self.draws_once:
                 yield from batches
                 return
-            before = snapshot()
-            restore(own)
 
 
 def options(loader: DataLoader, then: Any = None) -> dict[str, Any]:
     """What a loader needs for the batches of an Order; `then` is called when a worker starts."""
     return {
-        "dataset": Keyed(loader.dataset),
-        "collate_fn": Collated(loader.collate_fn),
+        "dataset": Keyed(loader.dataset, loader.collate_fn),
+        "collate_fn": shared,
         "worker_init_fn": Begin(loader.worker_init_fn, then),
         "generator": torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
     }
@@ -128,12 +129,12 @@ class _Look:
 class View:
     """A loader whose passes can resume: it shares the user's data set and sampler, and has its own workers."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader, each: bool = False) -> None:
         self.loader = base = copy.copy(loader)
         if "base_dataloader" in vars(loader):  # accelerate's
             base = vars(self.loader)["base_dataloader"] = copy.copy(loader.base_dataloader)
         batched = base.batch_sampler is not None
-        self.order = Order(base.batch_sampler if batched else base.sampler, batched, [])
+        self.order = Order(base.batch_sampler if batched else base.sampler, batched, [], each)
         held = generators([base.sampler, base.batch_sampler, base.generator])
         self.generators = [one for one in held if one is not torch.default_generator]
         self.name = type(base.dataset).__name__
@@ -241,21 +242,6 @@ class Items(Iterator[Any]):
     def close(self) -> None: ...
 
 
-def seed_workers_apart() -> None:
-    """From now on, keep the seed of persistent workers off the global generator: a loader draws it once, when its
-    workers start, but a resumed run starts them again."""
-    start = DataLoader._get_iterator
-    if start.__module__ == __name__:
-        return
-
-    def seeded(loader: DataLoader) -> Any:
-        if loader.persistent_workers and loader.generator is None:
-            loader.generator = torch.Generator().manual_seed(torch.initial_seed())
-        return start(loader)
-
-    DataLoader._get_iterator = seeded
-
-
 def map_style(source: Any) -> bool:
     """Whether this is a torch DataLoader over a data set that is read by index."""
     base = getattr(source, "base_dataloader", source)  # accelerate's
@@ -266,10 +252,11 @@ def map_style(source: Any) -> bool:
 class Sources:
     """Begins passes; keeps one view for each loader, so that persistent workers stay.
 
-    `saved`: the result of `generator_states` in the run that is resumed.
+    `saved`: the result of `generator_states` in the run that is resumed. `each`: seeds for each sample.
     """
 
-    def __init__(self, saved: dict[str, Any]) -> None:
+    def __init__(self, saved: dict[str, Any], each: bool = False) -> None:
+        self.each = each
         self.views: dict[int, tuple[Any, View]] = {}  # with the loader, so that its id stays its own
         self.saved = dict(saved)
 
@@ -277,7 +264,7 @@ class Sources:
         """The batches of a pass over a loader, a sequence, or any other iterable (streams.py)."""
         if map_style(source):
             if id(source) not in self.views:
-                view = View(source)
+                view = View(source, self.each)
                 view.place += f" {sum(other.place.startswith(view.place) for _, other in self.views.values())}"
                 view.restore_generators(self.saved.pop(view.place, []))
                 self.views[id(source)] = (source, view)

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from exactrun import checkpoint, checks, trial
+from exactrun import checkpoint, checks, streams, trial
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError, check_finite
@@ -45,7 +45,7 @@ from exactrun.folder import Folder, as_json
 from exactrun.hashed import sync
 from exactrun.metrics import Lines, is_logged
 from exactrun.observer import OBSERVER_FAILED, Observer, Observers, end
-from exactrun.passes import SEQUENCES, Items, Sources, seed_workers_apart
+from exactrun.passes import SEQUENCES, Items, Sources
 from exactrun.progress import Progress, announce
 from exactrun.ranks import Ranks
 from exactrun.saver import Saver
@@ -64,8 +64,11 @@ from exactrun.state import (
 )
 from exactrun.state import values as plain
 from exactrun.stop import StopSignals
+from exactrun.vector_math import settle
 
+settle()
 ENDS = 16  # loops of a body whose end is known
+SEEDS = ("batch", "sample")
 OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this multiple of what one takes
 
 
@@ -78,7 +81,8 @@ class Loop:
     inner: list[Any] = field(default_factory=list)
     key: int = 0
     batches: Any = None
-    entered: dict[str, Any] | None = None  # the generators when the present body began
+    entered: dict[str, Any] | None = None  # the generators when the present body began, if it may contain a loop
+    began: bool = False  # a body
     owned: dict[str, Any] = field(default_factory=dict)  # kept generators when the loop began, which a stream may use
     steps: int = 0  # in the present body
 
@@ -103,9 +107,13 @@ class Run:
 
     `save_steps`: save every this many steps; None: as often as it takes at most 5 % of the time, but not more often
     than every 10 seconds. `keep`: the number of checkpoints to keep. `log_steps`: write the loss and other metrics to
-    metrics.jsonl every this many steps, and more often at first. `best`: also keep the checkpoint with the lowest value
-    of this metric. `settings`: of this run, stored in run.json. `observers`: what follows the run (observer.py).
-    `progress`: show a progress bar; None: on a terminal.
+    metrics.jsonl every this many steps, and more often at first. `best`: also save the step with the lowest value of
+    this metric, and keep its checkpoint. `max_steps`, `max_minutes`: end the loops, with a checkpoint, after this step
+    of the run, or after these minutes; a larger number continues exactly. `seeds`: what a DataLoader's samples draw
+    follows from the "batch" that they are in, or from the pass and the "sample" alone, also with another batch size or
+    number of processes; that takes at least 10 us for each. `other_processes`: resume a run of another number of
+    processes, which then continues, but with other numbers. `settings`: of this run, stored in run.json. `observers`:
+    what follows the run (observer.py). `progress`: show a progress bar; None: on a terminal.
 
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
 
@@ -114,6 +122,7 @@ class Run:
             cannot be used.
     """
 
+    source: Any = None  # the DataLoader, or other source, of the batches of the innermost loop
     _trial: trial.Trial | None = None
 
     def __init__(
@@ -124,16 +133,24 @@ class Run:
         keep: int = 3,
         log_steps: int = 10,
         best: str = "",
+        max_steps: int | None = None,
+        max_minutes: float | None = None,
+        other_processes: bool = False,
+        seeds: str = "batch",
         settings: dict[str, Any] | None = None,
         observers: Iterable[Observer] = (),
         progress: bool | None = None,
     ) -> None:
+        if seeds not in SEEDS:
+            raise TrainingError(f'seeds must be "batch" or "sample", not {seeds!r}.')
         self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
+        self.last, self._minutes, self.other_processes = max_steps, max_minutes, other_processes
+        self.seeds = seeds
         self.ranks, self.settings = Ranks.joined(), settings or {}
         folder = Path(folder)
         if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
             earlier.abandon()
-        seed_workers_apart()
+        streams.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
             folder, observers, progress = self._trial.folder(folder), (), False
@@ -152,11 +169,15 @@ class Run:
         self._loops, self._inner = list[Loop](), list[Any]()
         self._left = False  # a loop was left after a step in it
         self._mine = restored(self._of_this_rank(self.saved)) if self.saved else {}
-        self._sources = Sources(self._mine.get("loaders", {}))
+        if (before := self._mine.get("seeds", self.seeds)) != self.seeds:
+            raise CheckpointError(f"{self.folder} was begun with seeds={before!r}: use it again, or start a new run.")
+        self._sources = Sources(self._mine.get("loaders", {}), self.seeds == "sample")
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
         self._completed = self.saved.step if self.saved else 0
         self._asked = False  # the script asked for the number of steps
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
+        self._lowest: float | None = self.saved.state.get("best") if self.saved else None  # of the metric `best`
+        self._score: float | None = None  # its value in the present step
         self._saver: Saver | None = None
         self._saved_at, self._due, self._took = time.monotonic(), False, 0.0
         self._looked = 0  # saves before which optimizers that are not kept were looked for
@@ -170,10 +191,12 @@ class Run:
         self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
-        self.progress = Progress(None, self._completed, samples=1, device=torch.device("cpu"), shown=shown)
+        self.progress = Progress(self.last, self._completed, samples=1, device=torch.device("cpu"), shown=shown)
         for message in self.saved.passed_over if self.saved else ():
             self.say(message)
         self.say(f"Resuming {self.folder} at step {self._completed}." if self.saved else f"Starting {self.folder}.")
+        if self.saved and len(self.saved.state["ranks"]) != self.ranks.world:
+            self.say("It was saved by another number of processes, so an uninterrupted run would have other numbers.")
         self.waited = 0.0  # seconds in which the loop waited for a batch
         self._observers = Observers([Lines(), *observers] if self.ranks.main else [])
         self._observers.open(self)
@@ -259,7 +282,7 @@ class Run:
             kept.put(known.get(place, {}))
         self._restore_generators()
 
-    def check(self, loss: Callable[[nn.Module, Any], Any], batch: Any, *, declared: str = "sum") -> checks.Checked:
+    def check(self, loss: Callable[[nn.Module, Any], Any], batch: Any, *, declared: str = "mean") -> checks.Checked:
         """Whether `loss(model, batch)` is the "sum" or "mean" over a batch, so that its parts can be computed one by
         one; `model` is the object of that name that is kept. The finding's `text` says what is wrong."""
         if "model" not in self._objects:
@@ -289,7 +312,7 @@ class Run:
     def enumerate(self, source: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
 
-        `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the sample; a range,
+        `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the batch; a range,
         list, or tuple; a stream with or without state (streams.py). The result has its length.
         """
         return _Numbered(self, source, self._loop(source), start)
@@ -332,7 +355,8 @@ class Run:
             raise self._other_loops()
         loop.batches = Items(source, position) if epochs else self._sources.begin(source, loop.key, position)
         if not isinstance(loop.batches, Items):
-            self.progress.samples = getattr(source, "batch_size", None) or 1
+            self.source = source
+            self.progress.samples = (getattr(source, "batch_size", None) or 1) * self.ranks.world
         self._loops.append(loop)
         place = len(self._loops)
         ended_early = True
@@ -346,14 +370,18 @@ class Run:
                         "`run.enumerate(zip(first, second))`."
                     )
                 del self._loops[place:]
+                if self._is_over():
+                    loop.steps, ended_early = 0, False
+                    break
                 try:
                     batch = self._next(loop.batches, epochs)
                 except StopIteration:
                     loop.steps = 0
                     ended_early = False
                     break
-                loop.inner, loop.steps = [], 0
-                loop.entered = self._drawing()
+                # A body that ends with a step contains no loop with steps, and the next one is like it, as a rule.
+                loop.entered = None if loop.steps and not any(loop.inner) else self._drawing()
+                loop.inner, loop.steps, loop.began = [], 0, True
                 # What the loop's body kept the last time, it keeps again.
                 if any(one.loops >= place for one in self._values.values()):
                     self._values = {name: one for name, one in self._values.items() if one.loops < place}
@@ -391,6 +419,14 @@ class Run:
                 )
         self._made_with |= self._mine.get("made_with", {})
 
+    def _is_over(self) -> bool:
+        """Whether the loops end here: the last step was made and saved. When the minutes are over, one more is made."""
+        if self._minutes and not self._pending:
+            now, self.progress.until = time.monotonic(), self.progress.until or time.monotonic() + 60 * self._minutes
+            if self.ranks.any(now > self.progress.until):
+                self._minutes, self.last = None, min(self._completed + 1, self.last or self._completed + 1)
+        return self.last is not None and self._completed >= self.last and not self._due
+
     def _next(self, batches: Any, epochs: bool) -> Any:
         if self._trial is not None and not self._trial.batch(self, None if epochs else batches.done):
             raise StopIteration
@@ -426,7 +462,7 @@ class Run:
         if not self._pending:
             self._restore_all()
             return
-        loop.inner, loop.steps, loop.entered = [], 0, state["entered"]
+        loop.inner, loop.steps, loop.entered, loop.began = [], 0, state["entered"], True
         if (batch := next(loop.batches, self)) is self:
             raise self._other_loops()
         self._draw_from(state["entered"])
@@ -434,7 +470,9 @@ class Run:
 
     def _finished(self, loop: Loop) -> None:
         """After the last epoch: save what followed its last step, unless that was already saved."""
-        if loop.entered and self._completed and not self._pending:
+        if self._is_over():
+            pass  # the last step was saved
+        elif loop.began and self._completed and not self._pending:
             self._made_step = []
             self._save([self._describe(loop)])
         elif self._completed:
@@ -442,7 +480,7 @@ class Run:
         stop, self._stop = self._stop, None
         self._signals.close()
         if stop is not None and stop.number:
-            self._saver_wait()
+            self.wait()
             self._status = "stopped"
             raise stop.ending()
 
@@ -469,12 +507,12 @@ class Run:
                     "run.step was called twice in one pass of the loop's body: use run.enumerate for the inner loop "
                     "(for a `while`, of itertools.count()), or call it once, at the end."
                 )
-            if not all(getattr(loop.batches, "nests", True) for loop in self._loops[:-1]):
-                raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
+            outer = self._inner
             for loop in self._loops:
                 loop.steps += 1
-            for one in (self._inner, *(loop.inner for loop in self._loops[:-1])):
-                one[-1] = True
+                outer[-1], outer = True, loop.inner
+                if loop is not self._loops[-1] and not getattr(loop.batches, "nests", True):
+                    raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
         if self._stop is None and not (self._loops or self._values or self._asked):
             self._report_plain()
         self._completed += 1
@@ -486,8 +524,13 @@ class Run:
             self._due = bool(self._trial.step(self, loss)) or self._due
         else:
             late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
-            self._due = self._due or (self._saves_at(self._completed) if self.save_steps else late)
+            self._due = self._due or (self._completed % self.save_steps == 0 if self.save_steps else late)
+            self._score = metrics.get(self.best)
+            if lower := self._score is not None and (self._lowest is None or self._score < self._lowest):
+                self._lowest = float(self._score)
+            self._due = self._due or lower or (self.last is not None and self._completed >= self.last)
         settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
+        settled &= all(loop.entered for loop in self._loops[:-1])  # an outer body that ended with a step until now
         self._made_step, self._stepped, self._new = sorted(self._stepped - self._new), set(), set()
         if self._due and not settled and self._others:  # perhaps it is never saved
             self._look()
@@ -495,14 +538,15 @@ class Run:
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
             code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
             number, due = code // 2, bool(code % 2) or bool(code // 2)
-        if self._logs_at(self._completed) or number or (due and self.save_steps):
+        logged = is_logged(self._completed, self.log_steps) or self._score is not None
+        if logged or number or (due and (self.save_steps or self._completed == self.last)):
             self._log(loss, metrics)
         if due or number:
             self._save()
             if self._trial is not None:
                 self._trial.saved(self)
         if number:
-            self._saver_wait()
+            self.wait()
             self._stop.number, self._status = number, "stopped"
             name = signal.Signals(number).name
             self.say(f"{name}: saved step {self._completed} in {self.folder}; run the same command again to resume.")
@@ -518,11 +562,16 @@ class Run:
             "it, or use another folder."
         )
 
-    def _saves_at(self, step: int) -> bool:
-        return step % self.save_steps == 0
+    def wait(self) -> None:
+        """Complete the last save; CheckpointError if it fails."""
+        if self._saver is not None:
+            self._saver.wait()
+            for message in self._saver.messages():
+                self.say(message)
 
-    def _logs_at(self, step: int) -> bool:
-        return is_logged(step, self.log_steps)
+    def artifact(self, path: Path) -> None:
+        """Give a file of the results to the observers, such as trackers."""
+        self._observers.artifact(path)
 
     def finish(self) -> None:
         """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
@@ -537,7 +586,7 @@ class Run:
         self._hook.remove()
         atexit.unregister(self._at_exit)
         try:
-            self._saver_wait()
+            self.wait()
         except CheckpointError:
             self._status = "failed"
             raise
@@ -587,6 +636,7 @@ class Run:
         figures = {name: value.item() if isinstance(value, Tensor) else value for name, value in figures.items()}
         self.metrics = figures
         if loss is not None:
+            check_finite("the loss", [torch.as_tensor(loss)], self._completed)
             figures = {"loss": loss.item() if isinstance(loss, Tensor) else float(loss), **figures}
         self.progress.report(self._completed, figures.get("loss"))
         self._observers.log(self._completed, figures)
@@ -606,9 +656,11 @@ class Run:
 
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
         # One that wraps another, as SAM does, has its groups, and is not always stepped itself.
-        named = self._optimizers.items()
-        self._stepped.update(name for name, one in named if optimizer.param_groups[0] is one.param_groups[0])
-        strange = self._looked < 2 and optimizer not in self._optimizers.values()
+        first, strange = optimizer.param_groups[0], self._looked < 2
+        for name, one in self._optimizers.items():
+            if one.param_groups[0] is first:
+                self._stepped.add(name)
+            strange = strange and one is not optimizer
         if strange and len(steps := self._others.setdefault(optimizer, set())) < 2:
             steps.add(self._completed)
 
@@ -632,6 +684,7 @@ class Run:
             {
                 "loops": loops,
                 "depth": len(loops),
+                "seeds": self.seeds,
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
                 "stepped": self._made_step,
@@ -665,7 +718,8 @@ class Run:
                 self._saver = Saver(self.folder, about={}, keep=self.kept_checkpoints)
             self._saver.about = self._about()  # a loop's body may keep other objects now
             state = {"kept": kept, "ranks": ranks, "metrics": self.metrics, "settings": as_json(self.settings)}
-            self._saver.save(self._completed, weights, state, self.metrics.get(self.best))
+            state["best"] = self._lowest
+            self._saver.save(self._completed, weights, state, None if self._score is None else float(self._score))
             for message in self._saver.messages():
                 self.say(message)
         self._due, self._saved_at = False, time.monotonic()
@@ -679,12 +733,6 @@ class Run:
         torch.save(mine, file)
         return [torch.load(io.BytesIO(one), weights_only=True) for one in self.ranks.gather(file.getvalue())]
 
-    def _saver_wait(self) -> None:
-        if self._saver is not None:
-            self._saver.wait()
-            for message in self._saver.messages():
-                self.say(message)
-
     def _about(self) -> dict[str, Any]:
         modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
         return {"processes": self.ranks.world} | {name: checkpoint.fingerprint(one) for name, one in modules.items()}
@@ -696,12 +744,12 @@ class Run:
 
     def _of_this_rank(self, saved: checkpoint.Loaded) -> Any:
         before = len(saved.state["ranks"])
-        if before != self.ranks.world:
+        if before != self.ranks.world and not self.other_processes:
             raise CheckpointError(
                 f"{self.folder} was saved with {before} processes, but this run has {self.ranks.world}: resume with "
-                f"{before}, or start a new run."
+                f"{before}, start a new run, or allow other numbers with other_processes."
             )
-        return saved.state["ranks"][self.ranks.rank]
+        return saved.state["ranks"][min(self.ranks.rank, before - 1)]
 
     def _restore_all(self) -> None:
         """Where the run was interrupted: restore everything, since the script has run up to here again."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from itertools import compress, count
-from types import FunctionType, MethodType, ModuleType
+from itertools import count
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy
 import torch
-from torch.utils.data import get_worker_info
 
 WORD = 0xFFFF_FFFF_FFFF_FFFF
 # The purpose is mixed into each number, so that an order and a dropout mask with equal counters are unrelated.
@@ -54,8 +53,7 @@ def seed_all(seed: int) -> None:
 
 def seed_these(these: Iterable[Any], number: int) -> None:
     """Seed the global generators, as `seed_all` does, and these."""
-    for one in (*_GLOBAL, *map(_source, these, count(len(_GLOBAL)))):
-        one.seed(number & WORD)
+    Seeds(these).seed(number & WORD)
 
 
 def snapshot(also: Iterable[Any] = ()) -> tuple[Any, ...]:
@@ -88,59 +86,59 @@ def numpy_generator() -> numpy.random.Generator:
     return numpy.random.default_rng(numpy.random.randint(0, 2**63, dtype=numpy.int64))
 
 
-class Draws:
-    """Makes the random numbers that some code draws follow from seeds: those of the global generators, and of those
-    that `root` references.
+class Seeds:
+    """The global generators, and others, that some code draws from.
 
-        result = draws.call(lambda seed: (seed(1), sample(1)))
-
-    Seeding takes 1 to 7 us for each generator, so only those are seeded that the code was seen to draw from. The others
-    are compared before and after each call: if one has changed, the call is repeated with this one seeded as well.
-    A result therefore never depends on when that was noticed, nor in which process.
+    with seeds.apart():
+        seeds.seed(5)
+        ...                 # draws what follows from 5
     """
 
-    def __init__(self, root: Any) -> None:
-        self.root, self.drawn, self.quiet = root, list[_Source](), list(_GLOBAL)
-        self.find()
+    def __init__(self, also: Iterable[Any] = ()) -> None:
+        self.also = [*map(_source, also, count(len(GLOBAL)))]
 
-    def find(self) -> None:
-        """Look for generators again, since `root` may have created some."""
-        known = [id(one.generator) for one in self.drawn]
-        found = [*_GLOBAL, *map(_source, generators(self.root), count(len(_GLOBAL)))]
-        self.drawn = [one for one in found if id(one.generator) in known]
-        self.quiet = [one for one in found if id(one.generator) not in known]
+    def seed(self, number: int) -> None:
+        """Seed all of them from a number of 64 bits; about 7 us for the global ones.
 
-    def call(self, code: Callable[[Callable[[int], object]], Any]) -> Any:
-        """The result of `code`, which is passed a function that seeds; in one thread, as in a worker, since sums of
-        large tensors differ in their last bits with the number of threads.
-
-        In a process that is not a worker, the generators keep their state, so that a training loop draws the same
-        numbers with and without workers.
+        Torch and NumPy use 32 bits for the same algorithm: not the same ones, or their numbers would be related.
         """
-        kept = [(one, one.state()) for one in self.drawn]
-        before = [one.state() for one in self.quiet]
-        if (threads := torch.get_num_threads()) > 1:
-            torch.set_num_threads(1)
-        try:
-            while True:
-                result = code(self.drawn[0].seed if len(self.drawn) == 1 else self._seed)
-                noticed = [not same(state, one.state()) for one, state in zip(self.quiet, before, strict=True)]
-                if not any(noticed):
-                    return result
-                kept += compress(zip(self.quiet, before, strict=True), noticed)
-                before = [state for state, was in zip(before, noticed, strict=True) if not was]
-                self.quiet = [one for one, was in zip(self.quiet, noticed, strict=True) if not was]
-                self.drawn = [one for one, _ in kept]
-        finally:
-            if threads > 1:
-                torch.set_num_threads(threads)
-            if kept and get_worker_info() is None:
-                for one, state in kept:
-                    one.restore(state)
-
-    def _seed(self, number: int) -> None:
-        for one in self.drawn:
+        GLOBAL[0].manual_seed(number)
+        GLOBAL[1].seed(number)
+        GLOBAL[2].seed(number >> 32)
+        for one in self.also:
             one.seed(number)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """They have the same state after the block as before, whatever it seeds or draws."""
+        kept = self.set_aside()
+        try:
+            yield
+        finally:
+            self.put_back(kept)
+
+    def set_aside(self) -> Any:
+        """What `put_back` needs; about 15 us. Afterwards they must be seeded.
+
+        To read and set the 624 words of NumPy's global generator takes 90 us, so it gets other words for the time.
+        """
+        legacy = GLOBAL[2]
+        words, legacy._bit_generator = legacy._bit_generator, _NORMAL
+        normal = dict(legacy.get_state(legacy=False))
+        numpy.random.set_bit_generator(numpy.random.MT19937(0) if words is _SPARE else _SPARE)
+        return words, normal, GLOBAL[0].get_state(), GLOBAL[1].getstate(), [one.state() for one in self.also]
+
+    def put_back(self, kept: Any) -> None:
+        """Restore what was set aside."""
+        legacy, (words, normal, *states, also) = GLOBAL[2], kept
+        numpy.random.set_bit_generator(words)
+        legacy._bit_generator = _NORMAL
+        legacy.set_state(normal)
+        legacy._bit_generator = words
+        GLOBAL[0].set_state(states[0])
+        GLOBAL[1].setstate(states[1])
+        for one, state in zip(self.also, also):
+            one.restore(state)
 
 
 class _Source(NamedTuple):
@@ -170,60 +168,21 @@ def _source(generator: Any, place: int = 0) -> _Source:
         return _Source(
             generator,
             lambda number: generator.manual_seed(number + shift & WORD),
-            lambda: generator.get_state().numpy().tobytes(),
-            lambda state: generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
+            generator.get_state,
+            generator.set_state,
         )
     if isinstance(generator, random.Random):
-        get, put = generator.getstate, generator.setstate
-    else:
-        get, put = partial(generator.get_state, legacy=False), generator.set_state
-    return _Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), get, put)
+        seed_any = lambda number: generator.seed(number + shift & WORD)  # noqa: E731
+        return _Source(generator, seed_any, generator.getstate, generator.setstate)
+    get = partial(generator.get_state, legacy=False)
+    return _Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), get, generator.set_state)
 
 
-def _watched(source: _Source, address: int, kept: Any) -> _Source:
-    """Python's or NumPy's global generator, whose state takes 6 or 28 us to read. It is read only if the generator's
-    words in memory have changed, which takes 0.1 us to find out. After `seed`, the state is that number.
-
-    Source: https://numpy.org/doc/stable/reference/random/bit_generators/generated/numpy.random.MT19937.ctypes.html
-    """
-    memory = (ctypes.c_char * 2500).from_address(address)  # 624 words of the Mersenne Twister, and a position
-    known, last = memory.raw, source.state()
-
-    def seed(number: int) -> None:
-        nonlocal known, last
-        source.seed(number)
-        known, last = memory.raw, number & 0xFFFF_FFFF
-
-    def state() -> Any:
-        nonlocal known, last
-        words = memory.raw
-        # Both keep every second normal number, and return it without a change of their words.
-        if words != known or (type(last) is not int and last[kept]):
-            known, last = words, source.state()
-        return last
-
-    def put_back(state: Any) -> None:
-        nonlocal known, last
-        if type(state) is int:
-            seed(state)
-        else:
-            source.restore(state)
-            known, last = memory.raw, state
-
-    return _Source(source.generator, seed, state, put_back)
-
-
-_GLOBAL = [*map(_source, GLOBAL, count())]
-_GLOBAL[1] = _watched(_GLOBAL[1], id(GLOBAL[1]) + object.__basicsize__, 2)
-if isinstance(GLOBAL[2]._bit_generator, numpy.random.MT19937):
-    _GLOBAL[2] = _watched(_GLOBAL[2], GLOBAL[2]._bit_generator.ctypes.state_address, "has_gauss")
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two states of a generator are equal."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one is other or all(same(value, other[key]) for key, value in one.items())
-    return numpy.array_equal(one, other) if isinstance(one, numpy.ndarray) else one == other
+_GLOBAL = [*map(_source, GLOBAL)]
+_SPARE = numpy.random.MT19937(0)
+# Instead of a RandomState's words: `get_state` and `set_state` then only take the normal number that it has kept, since
+# it computes two at a time. Source: https://github.com/numpy/numpy/blob/v2.3.0/numpy/random/mtrand.pyx (2026-11-26)
+_NORMAL = SimpleNamespace(state={"bit_generator": "none", "state": None})
 
 
 def generators(root: Any) -> list[Any]:

@@ -5,10 +5,11 @@ other iterable.
     state = batches.state()                     # after the batch that was returned last, however many are prefetched
     batches = Pass(source, key, state)         # in another process: the batches that follow
 
-A stream with `state_dict` and `load_state_dict` continues from its state and from those of its generators. A loader's
-workers add both to their batches, as often as 5 % of their time allows; a new process reads the few batches since then
-again. Not every stream continues exactly (shuffle buffers, batched transforms), so at least the batch that each worker
-returned last is read again and compared. If one differs, or if there is no state, the pass is read from its start.
+A stream with `state_dict` and `load_state_dict` continues from its state; the generators are seeded for each batch. A
+loader's workers add the state to their batches, as often as 5 % of their time allows; a new process reads the few
+batches since then again. Not every stream continues exactly (shuffle buffers, batched transforms), so at least the
+batch that each worker returned last is read again and compared. If one differs, or if there is no state, the pass is
+read from its start.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import GeneratorType
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy
+import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from exactrun import workers
 from exactrun.checkpoint import CheckpointError, storages
 from exactrun.checks import digest
 from exactrun.data import Begin, DataError
-from exactrun.seeds import generators, mix, restore, seed_these, snapshot, walk
+from exactrun.seeds import Seeds, generators, mix, seed_these, walk
 from exactrun.state import restored, values
 
 SHARE = 20  # the time between two states, as a multiple of what the last one took
@@ -62,12 +64,14 @@ class Pass(Iterator[Any]):
     ) -> None:
         self.source, self.key, self.say, self.name = source, key, say, type(source).__name__
         self.workers, self.inside, self.recorder, self.iterator = 0, False, None, None
+        self.loaders: list[DataLoader] = []  # within the stream
         if isinstance(source, DataLoader):
             self.workers, self.name = source.num_workers, type(source.dataset).__name__
             self.inside = isinstance(source.dataset, IterableDataset) and _stateful(source.dataset)
         self.settings = [self.workers, getattr(source, "batch_size", None)]
         self.cycle = max(1, self.workers) if self.inside else 1
         self.done, self.last = 0, 0
+        watch_loaders()
         try:
             if not state or not state["done"]:
                 self._open(None)
@@ -121,9 +125,8 @@ class Pass(Iterator[Any]):
         if iterator is not None and iterator is not self.source:
             workers.close(iterator)
             getattr(iterator, "close", int)()  # a generator
-            for part in _parts(self.source):
-                if isinstance(part, DataLoader) and part is not self.source:
-                    part._iterator = None
+            for loader in self.loaders:
+                loader._iterator = None
 
     def _part(self, worker: int) -> dict:
         """The newest state of a worker that is older than its last batch, and how many batches to read again."""
@@ -136,38 +139,33 @@ class Pass(Iterator[Any]):
     def _open(self, parts: list[dict] | None) -> None:
         """Start to read, each worker from its part of a state or (None) from the start."""
         source, taken = self.source, [part["taken"] for part in parts or ()]
-        if isinstance(source, DataLoader):
+        loader = isinstance(source, DataLoader)
+        if loader:
             source = copy.copy(source)
             source._iterator, source.in_order = None, True  # persistent workers would continue their generators
-            then = _Continue(taken if self.inside else [], source.collate_fn)
-            source.worker_init_fn = Begin(source.worker_init_fn, then)
         # The stream that later passes read must not contain what is loaded here. Workers have their own copies.
         if parts and not self.workers:
-            if isinstance(source, DataLoader):
+            if loader:
                 vars(source)["dataset"] = copy.deepcopy(source.dataset)
             else:
                 source = copy.deepcopy(source)
-        recorded, collate = (source.dataset, source.collate_fn) if self.inside else (source, None)
-        if self.inside:
-            source.collate_fn = _Recorded(collate, None if self.workers else recorded)
-        elif _stateful(source):
-            self.recorder = _Recorder(recorded, None)
+        stream, recorded = source.dataset if self.inside else source, None
         here = taken[0] if taken and not (self.inside and self.workers) else None
-        outside = snapshot()
-        try:
+        self.number = here[1] if here else 0
+        if self.inside:
+            source.collate_fn = recorded = _Recorded(source.collate_fn, self.key, taken)
+            recorded.recorder = None if self.workers else _Recorder(stream, self.number)
+        elif _stateful(stream):
+            self.recorder = _Recorder(stream, self.number)
+        if loader:
+            source.worker_init_fn = Begin(source.worker_init_fn, recorded and recorded.start)
+        with self._reading():
             _seed(source, self.key, self.say)
             if here:
-                recorded.load_state_dict(restored(here[0]))
-            if self.workers:
-                with workers.signals_later():
-                    self.iterator = iter(source)
-            else:
+                stream.load_state_dict(restored(here[0]))
+            with workers.signals_later() if self.workers else nullcontext():
                 self.iterator = iter(source)
-            if here:
-                _restore(recorded, collate, here)
-            self.generators = snapshot()
-        finally:
-            restore(outside)
+        self.seeds = Seeds(_held(source))
         self.alive, self.turn, self.next = set(range(self.cycle)), 0, 0
         self.ahead: list[deque] = [deque() for _ in range(self.cycle)]
         self.read, self.digests = [0] * self.cycle, [0] * self.cycle
@@ -196,14 +194,22 @@ class Pass(Iterator[Any]):
     def _read(self) -> tuple[Any, int, bytes | None]:
         if self.inside and self.workers:
             return next(self.iterator)
-        outside = snapshot()
-        restore(self.generators)
-        try:
+        with self._reading():
+            self.seeds.seed(mix(self.key, self.number))
             batch = next(self.iterator)
-            return batch if self.inside else (batch, 0, self.recorder() if self.recorder else None)
+        self.number += 1
+        return batch if self.inside else (batch, 0, self.recorder() if self.recorder else None)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """The loop's generators are unchanged by what the stream draws."""
+        global _read_now
+        before, _read_now = _read_now, self
+        try:
+            with Seeds().apart():
+                yield
         finally:
-            self.generators = snapshot()
-            restore(outside)
+            _read_now = before
 
     def _continued(self, state: dict) -> bool:
         """Continue from the state; False if that does not give the batches returned last again."""
@@ -245,50 +251,76 @@ class Pass(Iterator[Any]):
             )
 
 
-class _Continue:
-    """In a loader's worker: its part of a state."""
-
-    def __init__(self, taken: list[tuple | None], collate: Any) -> None:
-        self.taken, self.collate = taken, collate
-
-    def __call__(self, worker: int) -> None:
-        if self.taken and self.taken[worker]:
-            dataset = get_worker_info().dataset
-            dataset.load_state_dict(restored(self.taken[worker][0]))
-            _restore(dataset, self.collate, self.taken[worker])
-
-
 class _Recorded:
-    """A loader's collate function, which returns each batch with its worker and that worker's state (or None)."""
+    """A loader's collate function, which returns each batch with its worker and that worker's state (or None).
 
-    def __init__(self, collate: Callable[[Any], Any], dataset: Any) -> None:
-        self.collate, self.dataset, self.recorder = collate, dataset, None
+    In a worker, `start` prepares it; from then on, the generators are seeded for each batch.
+    """
+
+    def __init__(self, collate: Callable[[Any], Any], key: int, taken: list[tuple | None]) -> None:
+        self.collate, self.key, self.taken = collate, key, taken
+        self.worker, self.recorder, self.seeds = 0, None, None
+
+    def start(self, worker: int) -> None:
+        """Continue from this worker's part of a state."""
+        dataset, taken = get_worker_info().dataset, self.taken[worker] if self.taken else None
+        if taken:
+            dataset.load_state_dict(restored(taken[0]))
+        self.worker, self.recorder = worker, _Recorder(dataset, taken[1] if taken else 0)
+        self.seeds = Seeds(_held([dataset, self.collate]))
+        self._seed()
 
     def __call__(self, samples: Any) -> tuple[Any, int, bytes | None]:
-        batch, worker = self.collate(samples), get_worker_info()
-        if self.recorder is None:
-            self.recorder = _Recorder(worker.dataset if worker else self.dataset, self.collate)
-        return batch, worker.id if worker else 0, self.recorder()
+        batch, taken = self.collate(samples), self.recorder()
+        if self.seeds:
+            self._seed()
+        return batch, self.worker, taken
+
+    def _seed(self) -> None:
+        self.seeds.seed(mix(self.key, self.worker, self.recorder.number))
 
 
 class _Recorder:
-    """The state of a stream, and of its and its collate function's generators; None if the last one is too recent."""
+    """The state of a stream after a batch, and the number of batches until then; None if the last one is too recent."""
 
-    def __init__(self, source: Any, collate: Any) -> None:
-        self.source, self.held, self.due = source, _held([source, collate]), 0.0
+    def __init__(self, source: Any, number: int) -> None:
+        self.source, self.number, self.due = source, number, 0.0
 
     def __call__(self) -> bytes | None:
+        self.number += 1
         began = time.monotonic()
         if began < self.due:
             return None
-        taken = pickle.dumps((self.source.state_dict(), snapshot(self.held)))
+        taken = pickle.dumps((self.source.state_dict(), self.number))
         ended = time.monotonic()
         self.due = ended + SHARE * (ended - began)
         return taken
 
 
-def _restore(source: Any, collate: Any, taken: tuple) -> None:
-    restore(restored(taken)[1], _held([source, collate]))
+_read_now: Pass | None = None  # the pass that reads its stream now
+
+
+def watch_loaders() -> None:
+    """From now on, let the workers of a loader within a stream start in each pass, and leave signals to this process.
+
+    The seed of persistent workers is kept off the global generator: a loader draws it once, when they start, but a
+    resumed run starts them again.
+    """
+    begin = DataLoader.__iter__
+    if begin.__module__ == __name__:
+        return
+
+    def started(loader: DataLoader) -> Any:
+        if loader.persistent_workers and loader.generator is None:
+            loader.generator = torch.Generator().manual_seed(torch.initial_seed())
+        if _read_now is not None and not any(loader is one for one in _read_now.loaders):
+            _read_now.loaders.append(loader)
+            loader._iterator = None
+            if not isinstance(loader.worker_init_fn, Begin):
+                loader.worker_init_fn = Begin(loader.worker_init_fn)
+        return begin(loader)
+
+    DataLoader.__iter__ = started
 
 
 def _stateful(source: Any) -> bool:
@@ -296,11 +328,8 @@ def _stateful(source: Any) -> bool:
 
 
 def _parts(source: Any) -> list[Any]:
-    """A stream and what it consists of; of a generator function's, also the loaders that it names."""
-    frame = source.gi_frame if isinstance(source, GeneratorType) else None
-    named = [frame.f_globals.get(name) for name in frame.f_code.co_names] if frame else []
-    loaders = [one for one in (*(frame.f_locals.values() if frame else ()), *named) if isinstance(one, DataLoader)]
-    return [part for _, part in walk(source, code=False)] + loaders
+    """A stream and what it consists of."""
+    return [part for _, part in walk(source, code=False)]
 
 
 def _library(part: Any) -> str:
@@ -330,10 +359,6 @@ def _seed(source: Any, key: int, say: Callable[[str], object]) -> None:
                 part.kw.update(rng=random.Random(seed), seed=None)
             elif hasattr(part, "epoch"):
                 part.epoch, part.deterministic = seed, True
-        elif isinstance(part, DataLoader) and part is not source:
-            part._iterator = None
-            if not isinstance(part.worker_init_fn, Begin):
-                part.worker_init_fn = Begin(part.worker_init_fn)
     seed_these(_held(source), key)
     for each in _fixed(source):
         entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from exactrun import TrainingError, checkpoint
 from exactrun.metrics import Lines
-from exactrun import checkpoint
-from exactrun.errors import TrainingError
 
 from desk_rack.config import Settings
 from desk_rack.train import train

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpukit.script.trl import quiet
+from exactrun import TrainingError, checkpoint
 from exactrun.metrics import Lines
-from exactrun import checkpoint
-from exactrun.errors import TrainingError
+from gpukit.script.trl import quiet
 
 from spark_fine_tuning.config import Settings
 from spark_fine_tuning.train import train

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from exactrun import TrainingError, checkpoint
 from exactrun.metrics import Lines
-from exactrun import checkpoint
-from exactrun.errors import TrainingError
 
 from neural_notebook.config import Settings
 from neural_notebook.train import train

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from exactrun import TrainingError, checkpoint
 from exactrun.metrics import Lines
-from exactrun import checkpoint
-from exactrun.errors import TrainingError
 
 from training_service.config import Settings
 from training_service.train import train

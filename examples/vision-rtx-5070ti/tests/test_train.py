@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from exactrun import TrainingError, checkpoint
 from exactrun.metrics import Lines
-from exactrun import checkpoint
-from exactrun.errors import TrainingError
 
 from plate_reader.config import Settings
 from plate_reader.train import train

@@ -9,7 +9,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from exactrun.data import DataError
 from exactrun.passes import Order, options
 from exactrun.seeds import generators, mix
+from exactrun.vector_math import settle
 
+settle()
 KEPT = ("num_workers", "pin_memory", "timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
 
 

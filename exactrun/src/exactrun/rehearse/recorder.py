@@ -65,7 +65,7 @@ class Recorder(Trial):
 
     def step(self, run: Any, loss: Any) -> bool:
         files.begin()
-        settled = bool(run._stepped) or not run._optimizers
+        settled = (bool(run._stepped) or not run._optimizers) and all(loop.entered for loop in run._loops[:-1])
         done = getattr(run._loops[-1].batches, "done", None) if run._loops else None
         self.write(run, STEP, done, seen.plain(loss, True) if loss is not None else "None", settled)
         if run.ranks.main and run._completed == 1:
@@ -77,7 +77,7 @@ class Recorder(Trial):
 
     def saved(self, run: Any) -> None:
         if self.kill and run._completed >= self.kill:
-            run._saver_wait()
+            run.wait()
             run.ranks.barrier()
             self.file.flush()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -34,6 +34,8 @@ class Settings(LoopSettings):
     """Steps over which the learning rate increases to its full value."""
     clip: float | None = 1.0
     """Maximum gradient norm. None: no clipping."""
+    workers: int = 4
+    """Data loader processes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

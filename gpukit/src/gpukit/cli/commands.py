@@ -41,7 +41,8 @@ def act(options: argparse.Namespace) -> int:
         except vendor.VendorError as error:
             raise RefusalError(f"{error}.") from None
     if command == "update":
-        return import_module("gpukit.update.main").update(find_root(), options)
+        renew = import_module("gpukit.plan.extensions").renew
+        return import_module("gpukit.update.main").update(find_root(), options, renew)
     if command == "validate":
         return import_module("gpukit.validate.main").command(find_root())
     if command == "setup":
@@ -51,8 +52,8 @@ def act(options: argparse.Namespace) -> int:
             os.execvp("gpukit", ["gpukit", *sys.argv[1:]])  # ./launch runs without site-packages, where Triton is
         return import_module("gpukit.plan.main").main(options)
     if command == "speed":
-        given_task = ["--task", options.task] if options.task else []
-        asked = [*given_task, "--minutes", str(options.minutes), *["--json"] * options.json, *options.rest]
+        asked = [*(f"--try={one}" for one in options.tried), f"--option={options.option}"]
+        asked += ["--minutes", str(options.minutes), *["--json"] * options.json, *options.rest]
     if command in ("submit", "jobs"):
         return import_module("gpukit.jobs.commands").act(root(), options)
     if command == "try":
@@ -69,7 +70,7 @@ def act(options: argparse.Namespace) -> int:
         if not find_spec("torch"):
             raise RefusalError("`speed` needs PyTorch, which is not installed here: run it in a project.")
         return import_module("gpukit.script.speed").main(
-            options.task or None, options.rest, options.minutes, options.json
+            options.rest, options.tried, options.option, options.minutes, options.json
         )
     if inside:
         return import_module("gpukit.verify.main").main(options.rest)
@@ -90,7 +91,7 @@ def act(options: argparse.Namespace) -> int:
     if command == "run" and options.nproc:
         options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
     if command == "add":
-        return import_module("gpukit.cli.add").add(project, options.PKG, given.get("native", False))
+        return import_module("gpukit.cli.add").add(project, options.PKG, given.get("native", False), options.yes)
     if given.get("native"):
         return import_module("gpukit.launch.native").act(project, options)
     if command == "run" and options.detach:

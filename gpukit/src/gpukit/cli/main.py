@@ -86,6 +86,8 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
         return start
 
     position = after_options(0)
+    if argv[position : position + 1] == ["speed"] and "--" in argv:
+        return argv[: argv.index("--")], argv[argv.index("--") :]
     if argv[position : position + 1] not in (["run"], ["shell"], ["submit"], ["rehearse"]):
         return argv, []
     position = after_options(position + 1)
@@ -97,7 +99,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     main = parser(argv)
     options, unknown = main.parse_known_args(argv)
     if COMMANDS[options.command].own_parser or options.command == "speed":
-        options.rest = unknown
+        options.rest = [*unknown, *rest]
     elif options.command == "jobs" and options.ID is None and len(unknown) == 1 and unknown[0].lstrip("s").isdecimal():
         from gpukit.cli.arguments import job_id
 

@@ -64,11 +64,12 @@ examples:
     "stop": Command("stop all containers of this project; programs have a minute to save", common=True),
     "add": Command(
         "install packages that are compatible with the base image, and add them to pyproject.toml",
-        ["PKG"],
+        ["PKG", "--yes"],
         common=True,
         epilog="""\
 examples:
-  ./launch add einops 'datasets>=4'""",
+  ./launch add einops 'datasets>=4'
+  ./launch add flash-attn      a wheel with CUDA code that fits all targets: shows whose it is, and asks""",
     ),
     "update": Command(
         "bring the template's newest release into the project, and report what that changes",
@@ -119,12 +120,13 @@ examples:
   ./launch jobs retry 3        run the command of a job that has ended again, as a new job""",
     ),
     "speed": Command(
-        "time the training step in each precision, layout, and batch size; accepts all options of train.py",
-        ["--task", "--minutes", "--json"],
+        "time the first steps of train.py, or of any script with exactrun's Run, with options that may make it faster",
+        ["--try", "--option", "--minutes", "--json"],
         epilog="""\
 examples:
-  ./launch speed                          the same in a shell of the container: gpukit speed
-  ./launch speed --batch-size 128 --json""",
+  ./launch speed                                the same in a shell of the container: gpukit speed
+  ./launch speed --batch-size 128 --json        accepts all options of train.py
+  ./launch speed --try=--amp -- python other.py --epochs 3""",
     ),
     "rehearse": Command(
         "run the training script, kill it, resume it, and compare every number; in a scratch folder",

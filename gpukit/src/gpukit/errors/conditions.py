@@ -142,6 +142,7 @@ def _comparable(left: Any, right: Any) -> tuple[Any, Any]:
 # What an expression cannot say
 
 AMOUNT = r"([\d.]+) ?([KMGT]i?B|bytes)"
+CONTEXT = 0.6  # GiB: about what CUDA and its libraries need beside torch's memory
 UNITS = {"k": 2**-20, "m": 2**-10, "g": 1.0, "t": 2.0**10, "b": 2**-30}
 
 
@@ -150,6 +151,7 @@ def figures(text: str) -> dict[str, float]:
     """The amounts of GPU memory in a text, in GiB, and their shares of all of it.
 
     `own` is what the program holds, `others` other programs, `unused` what torch has reserved and does not use.
+    `spare` is how often what it tried to allocate would fit into the free memory.
     """
     found: dict[str, float] = {}
     for name, patterns in data("knowledge")["figures"].items():
@@ -166,13 +168,22 @@ def figures(text: str) -> dict[str, float]:
         float(amount) * UNITS[unit[0].lower()]
         for amount, unit in re.findall(rf"Process \d+ has [^.]*?{AMOUNT} memory in use", text)
     ]
+    torch = found.pop("allocated", 0.0) + found.get("unused", 0.0)
+    beside = 0.0
+    if torch and not torch <= found.get("own", 0.0) <= (total or torch):
+        # In containers and on Windows the driver does not know the process: its part is 0, absurd, or another's
+        found["own"] = min((each for each in others if torch <= each < torch + 2 * CONTEXT), default=torch)
+        beside = CONTEXT if found["own"] == torch else 0.0
+        others = [each for each in others if each != found["own"]]
     if total and free is not None and "own" in found:
-        others.append(max(0.0, total - free - found["own"]))
+        others.append(max(0.0, total - free - found["own"] - beside))
     if others:
         found["others"] = max(others)
     shares = {
         f"{name}_share": found[name] / total for name in ("own", "others", "unused", "free") if name in found and total
     }
+    if free is not None and found.get("tried"):
+        found["spare"] = free / found["tried"]
     return {**found, **shares}
 
 

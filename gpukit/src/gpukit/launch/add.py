@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 
 from gpukit.errors.known import match_signs
 from gpukit.findings import checks as running
@@ -37,9 +38,12 @@ AGAIN = {
 
 
 Judge = Callable[[list[str]], None]  # refuses packages that cannot be installed here, before anything is built
+# Runs a command where packages are to be installed, with this standard input: exit status, output, and errors.
+Place = Callable[[list[str], bytes], tuple[int, str, str]]
+Examine = Callable[[Place], None]  # refuses wheels there, before they are installed
 
 
-def add(project: Project, packages: list[str], judge: Judge) -> int:
+def add(project: Project, packages: list[str], judge: Judge, examine: Examine) -> int:
     path = project.root / "pyproject.toml"
     text = pyproject.read(path)
     edited = apply(project, text, packages)
@@ -60,8 +64,8 @@ def add(project: Project, packages: list[str], judge: Judge) -> int:
         start(project, *throwaway)
     try:
         first, *others = found or [Found(name, True, "add")]
-        without = {first: attempt(project, first, packages, wanted)}
-        pyproject.write(path, edited)
+        without = {first: attempt(project, first, packages, wanted, examine)}
+        write(path, text, edited)
         for other in others:
             try:
                 without[other] = attempt(project, other, packages, wanted)
@@ -72,7 +76,7 @@ def add(project: Project, packages: list[str], judge: Judge) -> int:
             project.engine.call("rm", "--force", name)
     having = [one.name for one in found if not without[one]]
     says = f" and to {', '.join(having)}, and to the next build" if having else "; the next build installs it"
-    say(f"Added {', '.join(packages)} to pyproject.toml{says}.")
+    say(f"Added {named(packages)} to pyproject.toml{says}.")
     for one, why in without.items():
         if why:
             again = AGAIN.get(one.role, AGAIN["dev"])
@@ -84,8 +88,12 @@ def add(project: Project, packages: list[str], judge: Judge) -> int:
 
 
 def apply(project: Project, text: str, packages: list[str], native: bool = False) -> str:
-    """The edited text; refuses by name what the base, or the native environment, brings."""
+    """The edited text; refuses by name what the base, or the native environment, brings.
+
+    A requirement of an address replaces all others for its package.
+    """
     protected = (project.stack.get("native", {}) if native else project.stack).get("protected", [])
+    addresses: dict[str, list[str]] = {}
     for package in packages:
         name = pyproject.name_of(package)
         if pyproject.matches(name, protected):
@@ -94,12 +102,31 @@ def apply(project: Project, text: str, packages: list[str], native: bool = False
             else:
                 why = "comes with the base image and cannot be changed: choose another base to get another version"
             raise RefusalError(f"{name} {why}.")
-        present = {pyproject.name_of(value): value for value in pyproject.Requirements(text).values()}
-        if name in present and pyproject.canonical(package) in (name, pyproject.canonical(present[name])):
-            say(f"{name} is already in pyproject.toml, as {present[name]!r}.")
-        else:
+        present = [value for value in pyproject.Requirements(text).values() if pyproject.name_of(value) == name]
+        if present and pyproject.canonical(package) in (name, *map(pyproject.canonical, present)):
+            say(f"{name} is already in pyproject.toml, as {present[0]!r}.")
+        if "@" in package:
+            addresses.setdefault(name, []).append(package)
+        elif not present or pyproject.canonical(package) not in (name, *map(pyproject.canonical, present)):
             text = pyproject.Requirements(text).set(package)
+    for lines in addresses.values():
+        text = pyproject.Requirements(text).only(lines)
     return text
+
+
+def named(packages: list[str]) -> str:
+    """The packages in a sentence: of a requirement with an address, only the name."""
+    return ", ".join(dict.fromkeys(pyproject.name_of(each) if "@" in each else each for each in packages))
+
+
+def write(path: Path, before: str, after: str) -> None:
+    """Write pyproject.toml, unless somebody has changed it since it was read."""
+    if pyproject.read(path) != before:
+        raise RefusalError(
+            f"{path.name} was changed meanwhile, so nothing was added to it: run the same command again.",
+            id="changed-meanwhile",
+        )
+    pyproject.write(path, after)
 
 
 def requirements(project: Project, text: str, packages: list[str]) -> str:
@@ -115,8 +142,11 @@ def inside(project: Project, found: Found, command: list[str], env: dict[str, st
     return ["exec", "--user=0:0", *arguments[1:]] if found.role == "add" else arguments
 
 
-def attempt(project: Project, found: Found, packages: list[str], wanted: str) -> str:
+def attempt(project: Project, found: Found, packages: list[str], wanted: str, examine: Examine = lambda _: None) -> str:
     """Resolve, then install; why this container, which runs, cannot take it, or a refusal with nothing changed."""
+
+    def place(command: list[str], stdin: bytes) -> tuple[int, str, str]:
+        return project.engine.call(*inside(project, found, command), stdin=stdin)
 
     def call(*command: str, **env: str) -> tuple[int, str, str]:
         return project.engine.call(*inside(project, found, list(command), env), stdin=wanted.encode())
@@ -125,7 +155,7 @@ def attempt(project: Project, found: Found, packages: list[str], wanted: str) ->
     # a container that stays may be older than pyproject.toml: then the new packages alone may still fit it
     for way in [INSTALL] if found.role == "add" else [INSTALL, ["uv", "pip", "install", *packages]]:
         with running.status_line() as show:
-            show(f"Resolving {', '.join(packages)}")
+            show(f"Resolving {named(packages)}")
             code, plan = resolve(lambda way=way, **env: call(*way, "--dry-run", **env))
         if code and way is INSTALL:
             raise refusal(project, plan, packages, call("cat", "/etc/gpukit/protected.txt")[1])
@@ -133,6 +163,7 @@ def attempt(project: Project, found: Found, packages: list[str], wanted: str) ->
         if code or (found.role != "add" and changed and call("python", "-c", MAY_REPLACE, *changed)[0]):
             replaced = replaced or changed
             continue
+        examine(place)
         code, errors = project.engine.stream(*inside(project, found, way), stdin=wanted.encode())
         if code:
             raise refusal(project, errors, packages, "")
@@ -155,7 +186,7 @@ def refusal(
 ) -> RefusalError:
     """uv's explanation in one sentence: which package of `holder` would have to change, or what else is wrong."""
     text = re.sub(r"\s+", " ", re.sub(r"[^\x00-\x7f]", " ", output)).strip()
-    which = ", ".join(packages)
+    which = named(packages)
     for line in protected.split():
         name, _, version = line.partition("==")
         asked = re.findall(rf"(?<![\w.-]){re.escape(name)}((?:[<>=!~]=|[<>])[^\s;]*[^\s;,.])", text)

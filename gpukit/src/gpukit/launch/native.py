@@ -185,7 +185,7 @@ def shell(project: Project, command: list[str]) -> int:
     return run(project, command or ["bash", "--rcfile", str(Environment(project).path / "bashrc"), "-i"])
 
 
-def add(project: Project, packages: list[str], judge: adding.Judge) -> int:
+def add(project: Project, packages: list[str], judge: adding.Judge, examine: adding.Examine) -> int:
     path = project.root / "pyproject.toml"
     text = pyproject.read(path)
     edited = adding.apply(project, text, packages, native=True)
@@ -198,20 +198,27 @@ def add(project: Project, packages: list[str], judge: adding.Judge) -> int:
         return 0
     judge(packages)
     environment = ready(project, here=False)
+
+    def place(command: list[str], stdin: bytes) -> tuple[int, str, str]:
+        env = {**variables(project, environment), **environment.settings({})}
+        done = subprocess.run([environment.interpreter, *command[1:]], env=env, input=stdin, capture_output=True)
+        return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
     with tempfile.NamedTemporaryFile("w", prefix="add-", suffix=".txt", dir=environment.path) as file:
         file.write(wanted)
         file.flush()
         install = ["pip", "install", f"--requirement={file.name}"]
         code, output = adding.resolve(lambda **env: environment.ask(*install, "--dry-run", **env))
         if code == 0:
+            examine(place)
             code, output = stream(environment.command(*install), environment.settings({}))
         if code:
             held = environment.record.read_text(encoding="utf-8")
             raise adding.refusal(project, output, packages, held, "the environment")
     environment.check()
-    pyproject.write(path, edited)
+    adding.write(path, text, edited)
     environment.finish(environment.wanted())
-    say(f"Added {', '.join(packages)} to pyproject.toml and to the environment; the image's next build has it too.")
+    say(f"Added {adding.named(packages)} to pyproject.toml and to the environment; the image's next build has it too.")
     if (project.root / "requirements.txt").is_file():
         say("requirements.txt pins what was there before: `./launch pin` adds the new ones to it.")
     return 0

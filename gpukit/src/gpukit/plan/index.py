@@ -38,6 +38,8 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 OLD_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 METADATA_LIMIT = 16 << 20  # bytes of the end of a wheel; torch's table of contents has about 1 MB
 TAILS = (1 << 13, 1 << 16)  # bytes of the end of a wheel in which its METADATA is looked for
+SHA256 = re.compile(r"(?:^|#sha256=)([0-9a-f]{64})$")  # what JSON says of a file, or the fragment of its URL
+PRE_RELEASE = re.compile(r"\d[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev)[-_.]?\d*", re.IGNORECASE)
 # The entry of METADATA in a wheel's table of contents: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 ENTRY = re.compile(rb"PK\x01\x02(.{42})[^/\0]+\.dist-info/METADATA", re.DOTALL)
 
@@ -87,6 +89,7 @@ class File:
     requires_python: str = ""
     yanked: bool = False
     uploaded: str = ""
+    sha256: str = ""  # empty if the index does not tell it
 
     @property
     def filename(self) -> str:
@@ -114,12 +117,19 @@ class Indexes:
     """The indexes of this machine, in the order in which they are asked: the first one with a package counts."""
 
     def __init__(
-        self, urls: Iterable[str], platform: Platform, received: dict[object, Response | None] | None = None
+        self,
+        urls: Iterable[str],
+        platform: Platform,
+        received: dict[object, Response | None] | None = None,
+        seconds: float = SECONDS,
+        tries: int = TRIES,
     ) -> None:
-        """`received`: answers that are not asked for again, of another platform in the same run."""
-        self.platform, self.received = platform, {} if received is None else received
+        """`received`: answers that are not asked for again, of another platform in the same run. `seconds`: for each
+        try to get an answer.
+        """
+        self.platform, self.received, self.tries = platform, {} if received is None else received, tries
         self.urls = [url.rstrip("/") for url in urls]
-        self.client = Client(SECONDS)
+        self.client = Client(seconds)
         self.read: dict[tuple[str, str], bytes] = {}
         self.pages: dict[tuple[str, ...], dict[str, Release]] = {}
 
@@ -133,30 +143,10 @@ class Indexes:
             for url in (*first, *self.urls):
                 page = f"{url}/{name}/"
                 answer = self.ask(page, {"Accept": accept}, missing=True)
-                if answer is not None and (found := self._releases(name, page, answer)):
+                if answer is not None and (found := releases_of(files(name, page, answer), self.platform)):
                     break
             self.pages[key] = found
         return self.pages[key]
-
-    def _releases(self, name: str, page: str, answer: Response) -> dict[str, Release]:
-        versions: dict[str, list[File]] = {}
-        for file in files(name, page, answer):
-            versions.setdefault(file.version, []).append(file)
-        return {version: self._release(version, listed) for version, listed in versions.items()}
-
-    def _release(self, version: str, listed: list[File]) -> Release:
-        wheels = [file for file in listed if file.tags]
-        fitting = [file for file in wheels if self.platform.fits(file)]
-        fitting.sort(key=lambda file: file.tags[2] == "any")  # one for this platform alone before one for any
-        return Release(
-            version,
-            next(iter(fitting), None),
-            next((file for file in listed if not file.tags), None),
-            next((file for file in wheels if file not in fitting), None),
-            any(file.tags[2] != "any" for file in wheels),
-            all(file.yanked for file in listed),
-            max(file.uploaded for file in listed),
-        )
 
     def metadata(self, name: str, release: Release) -> bytes:
         """The same as `_metadata`, asked once."""
@@ -223,7 +213,7 @@ class Indexes:
         key = (method, address, headers.get("Range"), headers.get("Accept"))
         if key in self.received:
             return self.received[key]
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(self.tries)):
             try:
                 answer = self.client.ask(method, address, headers)
                 if answer.headers.get("Content-Encoding") == "gzip":
@@ -326,6 +316,29 @@ class _Parts(io.RawIOBase):
         return None
 
 
+def releases_of(listed: Iterable[File], platform: Platform) -> dict[str, Release]:
+    """Files by version, with the wheel that fits a platform."""
+    versions: dict[str, list[File]] = {}
+    for file in listed:
+        versions.setdefault(file.version, []).append(file)
+    return {version: _release(version, found, platform) for version, found in versions.items()}
+
+
+def _release(version: str, listed: list[File], platform: Platform) -> Release:
+    wheels = [file for file in listed if file.tags]
+    fitting = [file for file in wheels if platform.fits(file)]
+    fitting.sort(key=lambda file: file.tags[2] == "any")  # one for this platform alone before one for any
+    return Release(
+        version,
+        next(iter(fitting), None),
+        next((file for file in listed if not file.tags), None),
+        next((file for file in wheels if file not in fitting), None),
+        any(file.tags[2] != "any" for file in wheels),
+        all(file.yanked for file in listed),
+        max(file.uploaded for file in listed),
+    )
+
+
 def without_fragment(url: str) -> str:
     return url.partition("#")[0]
 
@@ -340,7 +353,12 @@ def files(name: str, page: str, answer: Response) -> list[File]:
     try:
         if kind.endswith("json"):
             listed = [
-                {**each, "yanked": each.get("yanked") not in (None, False)} for each in json.loads(answer.body)["files"]
+                {
+                    **each,
+                    "yanked": each.get("yanked") not in (None, False),
+                    "sha256": (each.get("hashes") or {}).get("sha256"),
+                }
+                for each in json.loads(answer.body)["files"]
             ]
         else:
             reader = _Links()
@@ -353,13 +371,13 @@ def files(name: str, page: str, answer: Response) -> list[File]:
             kind="network",
             id="index-not-readable",
         ) from None
-    found = []
+    known_files = []
     for each in listed:
         url = str(each.get("url") or "")
         known = parse(name, filename(url))
         if known:
             version, tags = known
-            found.append(
+            known_files.append(
                 File(
                     version,
                     url if url.startswith("https:") else urllib.parse.urljoin(page, url),
@@ -368,9 +386,10 @@ def files(name: str, page: str, answer: Response) -> list[File]:
                     str(each.get("requires-python") or ""),
                     bool(each["yanked"]),
                     str(each.get("upload-time") or "")[:10],
+                    found[1] if (found := SHA256.search(str(each.get("sha256") or url))) else "",
                 )
             )
-    return found
+    return known_files
 
 
 def parse(name: str, filename: str) -> tuple[str, tuple[str, ...]] | None:

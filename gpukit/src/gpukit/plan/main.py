@@ -32,7 +32,7 @@ from gpukit.findings.private import mask
 from gpukit.host import stacks
 from gpukit.host.cards import data
 from gpukit.image.guard import RECORD
-from gpukit.plan import checks, image, kernels, memory, packages
+from gpukit.plan import checks, extensions, image, kernels, memory, packages
 from gpukit.plan import prove as proving
 from gpukit.plan.resolve import Answer
 from gpukit.project.location import find_root, root
@@ -57,16 +57,17 @@ class Probes:
         cards: Iterable[int] = (),
         batch_size: int | None = None,
         received: dict[object, object] | None = None,
-        ids: Iterable[str] = (),
+        others: dict[str, Target] | None = None,
     ) -> None:
         """`answers`: the options of `./launch update` for a stack that supports this target; `cards`: GB of memory.
 
-        `ids`: the hardware that a release for this driver has to support.
+        `others`: the project's other targets, which have to be supported too.
         """
         self.stack, self.id, self.driver, self.refresh = stack, id, driver, refresh
         self.today, self.answers = today or date.today(), answers or "--answers"
         self.target: Target = stack.targets[id]
-        self.release = stacks.for_driver(stack, ids or [id], driver) if driver else None  # which supports that driver
+        self.whole = replace(stack, targets={**(others or {}), **stack.targets})
+        self.release = stacks.for_driver(stack, self.whole.targets, driver) if driver else None  # for that driver
         self.cards, self.batch_size = cards or memories(id), batch_size
         self.asked: dict[str, float] = {}
         self.received: dict[object, object] = {} if received is None else received  # of the package indexes
@@ -127,6 +128,7 @@ CHECKS: tuple[Check, ...] = (
     memory.memory,
     memory.rent,
 )
+CAUSES = (*packages.CAUSES, *extensions.CAUSES)
 # What `explain` and the documentation describe: also the findings that are one for each package or capability.
 EXPLAINED = (
     image.image,
@@ -134,7 +136,7 @@ EXPLAINED = (
     checks.driver,
     memory.memory,
     memory.rent,
-    Check("packages", "Packages", one_for_each, causes=packages.CAUSES, about=(packages.__doc__ or ""), project=True),
+    Check("packages", "Packages", one_for_each, causes=CAUSES, about=(packages.__doc__ or ""), project=True),
     Check("kernels", "Packages' kernels", one_for_each, causes=kernels.CAUSES, about=(kernels.__doc__ or "")),
     Check("prove", "Kernels", one_for_each, causes=proving.CAUSES, about=(proving.__doc__ or "")),
 )
@@ -179,7 +181,7 @@ def main(options: argparse.Namespace) -> int:
         of = for_target(stack, id)
         answers = stacks.update_answers(stack, id) if stack else ""
         more = {"answers": answers, "cards": cards, "batch_size": options.batch_size, "received": received}
-        more["ids"] = {*(stack.targets if stack else ()), id}
+        more["others"] = stack.targets if stack else {}
         probes = Probes(of, id, options.driver, options.refresh, **more)
         findings, answer = plan(of, probes, project is not None)
         traced = {name: hide(each) if name == "why" else each for name, each in vars(probes).get("trace", {}).items()}
@@ -247,7 +249,8 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
         try:
             asked = packages.question(stack, probes.target, requirements, folder, probes.native)
             answer, probes.asked["packages"] = packages.answer(asked, probes.refresh, probes.received)
-            found = packages.judge(answer, asked)
+            found = [*packages.judge(answer, asked), *extensions.judge(requirements, stack)]
+            found = extensions.remedied(found, probes.whole, probes.received)
             found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
             versions = {name: each.version for name, each in answer.packages.items()}
             required_by = {name: each.required_by for name, each in answer.packages.items()}

@@ -14,8 +14,8 @@ from gpukit.host import uv
 from gpukit.host.cards import data
 from gpukit.image.guard import TORCH, normalised
 from gpukit.plan import cache
-from gpukit.plan.index import Platform
-from gpukit.plan.resolve import PRE_RELEASE, Answer, Package, Question, resolve
+from gpukit.plan.index import PRE_RELEASE, Platform
+from gpukit.plan.resolve import Answer, Package, Question, resolve
 from gpukit.project.messages import RefusalError, plain
 from gpukit.project.pyproject import NAME
 from gpukit.project.stack import Stack, Target, version
@@ -31,7 +31,7 @@ CAUSES = (
     "package-not-for-this-cpu",
     "package-from-source",
     "package-needs-torch-to-build",
-    "flash-attn-to-build",
+    "package-not-in-index",
     "package-fell-back",
     "package-held-back",
     "package-withdrawn",
@@ -85,7 +85,8 @@ def pytorch_index(stack: Stack, target: Target) -> str:
 
 
 def answer(question: Question, refresh: bool, received: dict[object, object]) -> tuple[Answer, float]:
-    inputs = {**asdict(question), "fields": [each.name for each in fields(Package)]}  # of the version that asks
+    known = [each.name for kind in (Package, Answer) for each in fields(kind)]  # to the version that asks
+    inputs = {**asdict(question), "fields": known}
     found, asked = cache.kept("packages", inputs, lambda: resolve(question, received).to_json(), refresh)
     return Answer.from_json(found), asked
 
@@ -95,10 +96,7 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
     platform = str(question.platform)
     own = [(name, package) for name, package in answer.packages.items() if package.kind != "base"]
     found: list[Finding] = []
-    causes = {
-        **dict.fromkeys(data("stacks")["torch_to_build"], "package-needs-torch-to-build"),
-        "flash-attn": "flash-attn-to-build",
-    }
+    causes = dict.fromkeys(data("stacks")["torch_to_build"], "package-needs-torch-to-build")
     for name, package in own:
         facts = {"package": name, "version": package.version, "newest": package.newest, "platform": platform}
         facts["named"] = package.required_by or name
@@ -129,6 +127,8 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
         if normalised(name) in causes and ".whl" not in line:
             finding = problem(causes[normalised(name)], line, "a wheel", package=name, named=name, platform=platform)
         found.append(_of(name, finding))
+    for name in answer.absent:
+        found.append(_of(name, problem("package-not-in-index", name, "a wheel", package=name, named=name)))
     for name in answer.unread:
         found.append(_of(name, skipped("requirements-unknown")))
     if answer.without_pytorch:

@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import uv
+from gpukit.host.cards import data
 from gpukit.image.guard import normalised
+from gpukit.plan import wheels
 from gpukit.plan.client import CONNECTIONS
-from gpukit.plan.index import DATED, JSON, PAGE, Indexes, Platform, Release
+from gpukit.plan.index import DATED, JSON, PAGE, File, Indexes, Platform, Release, releases_of
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import NAME
 from gpukit.project.stack import version
@@ -45,7 +47,6 @@ VERSION = re.compile(
 )
 STAGES = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
 LEADING_ZEROS = re.compile(r"(?<![0-9a-z])0+(?=\d+(?:\.|$))")
-PRE_RELEASE = re.compile(r"\d[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev)[-_.]?\d*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,16 @@ class Package:
 
 @dataclass
 class Answer:
-    """The packages by name, or `error`: uv's message. `unfetched`: requirements from URLs, git, or paths, which are not
-    resolved. `unread`: packages whose requirements the index does not tell. `without_pytorch`: why PyTorch's own index
-    could not be asked. `bytes`: received from indexes.
+    """The packages by name, or `error`: uv's message. `unfetched`: requirements from git, paths, or URLs of archives,
+    which are not resolved. `absent`: packages with wheels elsewhere (catalogue/extensions.yml), which no index has.
+    `unread`: packages whose requirements the index does not tell. `without_pytorch`: why PyTorch's own index could not
+    be asked. `bytes`: received from indexes.
     """
 
     packages: dict[str, Package] = field(default_factory=dict)
     error: str = ""
     unfetched: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     without_pytorch: str = ""
     bytes: int = 0
@@ -116,9 +119,15 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
     """
     answer = Answer()
     named = [line for line in question.requirements if FROM_INDEX.fullmatch(line)]
-    answer.unfetched = [line for line in question.requirements if line not in named]
+    pinned = [pin for pin in map(wheels.pinned, question.requirements) if pin]
+    answer.unfetched = [line for line in question.requirements if line not in (*named, *(pin.line for pin in pinned))]
+    named += [pin.by_version for pin in pinned]
     torch = list(question.torch)
     with serving(question, received) as index:
+        for pin in pinned:
+            index.given.setdefault(pin.built.name, []).append(pin.file)
+        answer.absent = [name for name in map(elsewhere, named) if name and not index.has(name)]
+        named = [line for line in named if elsewhere(line) not in answer.absent]
         if "torch" not in question.provided:
             try:
                 index.torch_index = (question.torch_index,)
@@ -128,7 +137,7 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
                 index.torch_index = ()
         local = [] if index.torch_index or "torch" in question.provided else [public(question.torch_version)]
         index.constraints = [*question.constraints, *(f"torch=={each}" for each in local)]
-        skipped = [unfetched_name(line) for line in answer.unfetched]
+        skipped = [*(unfetched_name(line) for line in answer.unfetched), *answer.absent]
         index.overrides = [f"{name} {NEVER}" for name, given in question.provided.items() if not given]
         index.overrides += [f"{name} {NEVER}" for name in skipped if name]
         if "torch" not in question.provided:  # its layer is installed before the rest, which cannot replace it
@@ -164,6 +173,13 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
 def unfetched_name(requirement: str) -> str:
     found = re.match(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*@", requirement)
     return normalised(found[1]) if found else ""
+
+
+def elsewhere(requirement: str) -> str:
+    """The package of a requirement, if catalogue/extensions.yml says that its wheels are elsewhere."""
+    found = re.match(NAME, requirement.strip())
+    name = normalised(found[0]) if found else ""
+    return name if name in data("extensions")["extensions"] else ""
 
 
 def public(text: str) -> str:
@@ -224,6 +240,7 @@ class Index:
         self.uv, self.question = uv.program(), question
         self.indexes = Indexes(question.indexes, question.platform, received)
         self.torch_index: tuple[str, ...] = ()
+        self.given: dict[str, list[File]] = {}  # the wheels that requirements name by URL
         self.failures: list[RefusalError] = []
         self.unread: set[str] = set()
         self.constraints: list[str] = []
@@ -241,8 +258,15 @@ class Index:
         given = self.question.provided.get(name)
         if given:
             return {same(given): Release(given)}
-        found = self.indexes.releases(name, self.torch_index if name in FROM_PYTORCH else (), accept)
+        if name in self.given:
+            found = releases_of(self.given[name], self.indexes.platform)
+        else:
+            found = self.indexes.releases(name, self.torch_index if name in FROM_PYTORCH else (), accept)
         return {same(each): release for each, release in found.items()}
+
+    def has(self, name: str) -> bool:
+        """Whether the base or an index has a version of a package that was not withdrawn."""
+        return name in self.question.provided or not all(each.yanked for each in self.of(name).values())
 
     def withheld_above(self, name: str, pin: str) -> bool:
         """Whether no file of a newer version can be installed."""

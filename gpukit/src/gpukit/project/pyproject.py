@@ -34,6 +34,12 @@ def name_of(requirement: str) -> str:
     return canonical(match[1])
 
 
+def marker_of(requirement: str) -> str:
+    """Its marker without spaces, with single quotes; empty if it has none, or is invalid."""
+    match = REQUIREMENT.fullmatch(requirement.strip())
+    return re.sub(r"\s+", "", match[4] or "").replace('"', "'") if match else ""
+
+
 def matches(name: str, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatchcase(canonical(name), canonical(pattern)) for pattern in patterns)
 
@@ -70,10 +76,10 @@ class Requirements:
         return [value for _, _, value in self.items]
 
     def set(self, requirement: str) -> str:
-        """The text with this requirement: it replaces one for the same package, or is added at the end."""
+        """The text with this requirement: it replaces one for the same package and marker, or is added at the end."""
         quoted = json.dumps(requirement, ensure_ascii=False)
         for start, end, value in self.items:
-            if name_of(value) == name_of(requirement):
+            if (name_of(value), marker_of(value)) == (name_of(requirement), marker_of(requirement)):
                 return self.text[:start] + quoted + self.text[end:]
         newline = "\r\n" if "\r\n" in self.text else "\n"
         if not self.span:
@@ -93,6 +99,29 @@ class Requirements:
         indent = re.search(r"[ \t]*$", self.text[: self.items[-1][0]])[0]  # type: ignore[index]
         rest = self.text[end:line_end]
         return f"{self.text[:end]}{comma}{rest}{newline}{indent or '    '}{quoted},{self.text[line_end:]}"
+
+    def only(self, requirements: list[str]) -> str:
+        """The text in which these requirements, of one package, stand instead of all others for it."""
+        own = [item for item in self.items if name_of(item[2]) == name_of(requirements[0])]
+        text = self.text
+        for index, (start, end, _) in reversed([*enumerate(own)]):
+            if index < len(requirements):
+                text = text[:start] + json.dumps(requirements[index], ensure_ascii=False) + text[end:]
+            else:
+                text = _without(text, start, end)
+        for requirement in requirements[len(own) :]:
+            text = Requirements(text).set(requirement)
+        return text
+
+
+def _without(text: str, start: int, end: int) -> str:
+    """The text without an item and its comma, and without its line if that is then empty."""
+    end = re.compile(r"[ \t]*,?[ \t]*").match(text, end).end()  # type: ignore[union-attr]
+    line = text.rfind("\n", 0, start) + 1
+    newline = re.compile(r"\r?\n").match(text, end)
+    if newline and not text[line:start].strip():
+        start, end = line, newline.end()
+    return text[:start] + text[end:]
 
 
 def _value(quoted: str) -> str:

@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import gc
 import os
 import shutil
-from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
+from exactrun.vector_math import settle
 from gpukit.host import limits
 from gpukit.host.limits import Budget as Budget
 from gpukit.project.stack import Stack, StackError, load
 
+settle()
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-PLAIN = contextlib.nullcontext()
-# What PyTorch computes with MKL's vector functions on x86 (aten/src/ATen/cpu/vml.h, 2.13).
-_VECTOR_MATH = (
-    *("acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp"),
-    *("log", "log10", "log2", "sin", "sqrt", "tan", "tanh"),
-)
-
-
-def _settle_vector_math() -> None:
-    """Call each function of _VECTOR_MATH in one thread, so that MKL chooses its code for it now; about 1 ms.
-
-    It chooses at a function's first call. If that comes from two threads at once, one of them may compute with 12 good
-    bits instead of 24, that once (pytorch/pytorch#188792; oneMKL 2024.2, as in the wheels of 2.13): 2 to 10 % of
-    processes on two cores, and their runs then differ from all others.
-    """
-    for dtype in (torch.float32, torch.float64):
-        one = torch.full((1,), 0.5, dtype=dtype)
-        for name in _VECTOR_MATH:
-            getattr(one, name)()
-
-
-_settle_vector_math()  # with the import: before any data or model is made
 
 
 @dataclass(frozen=True)
@@ -65,53 +41,13 @@ class Device:
         """One line for the user: what was chosen, and why."""
         return self.line
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """The autocast context for forward and loss; backward needs none."""
-        if self.dtype == torch.float32:
-            return PLAIN
-        return torch.autocast(self.device.type, dtype=self.dtype)
-
-    def prepare(self, model: nn.Module) -> nn.Module:
-        """Set PyTorch's process-wide options, and move the model to the device, with its memory layout and compilation.
-
-        Returns the same model with the same state_dict keys: it is compiled in place, at its first call. If sizes
-        change, it is recompiled once with dynamic sizes (torch.compile's default).
-        """
+    def use(self) -> None:
+        """Make it PyTorch's current device, and set the options for the whole process."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
             torch.backends.cudnn.allow_tf32 = self.tf32
             torch.backends.cudnn.benchmark = self.cudnn_benchmark
-        model = model.to(self.device)
-        if self.channels_last:
-            model = model.to(memory_format=torch.channels_last)
-        if self.compile:
-            _compile(model)
-        return model
-
-    def move(self, batch: Any) -> Any:
-        """Move the tensors of a batch to the device, without waiting for pinned ones; images may become channels-last.
-
-        Handles tensors in tuples, lists, and dicts, and objects with a `to` method; anything else is returned as is.
-        """
-        if self.device.type == "cpu" and not self.channels_last:
-            return batch
-        return self._moved(batch)
-
-    def _moved(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            if self.channels_last and value.ndim == 4 and value.is_floating_point():
-                return value.to(self.device, non_blocking=True, memory_format=torch.channels_last)
-            return value.to(self.device, non_blocking=True)
-        if isinstance(value, MutableMapping):
-            clone = copy.copy(value)
-            clone.update({name: self._moved(one) for name, one in value.items()})
-            return clone
-        if hasattr(value, "to"):
-            return value.to(self.device)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*map(self._moved, value))
-        return type(value)(map(self._moved, value)) if isinstance(value, (list, tuple)) else value
 
 
 def choose(
@@ -124,18 +60,20 @@ def choose(
     compile: bool = False,
     local_rank: int = 0,
     stack: Stack | None = None,
+    scaled: bool = True,
 ) -> Device:
     """Choose the device and how to use it; "auto" and None are decided from stack.json and the device.
 
     `device`: auto, cpu, cuda, or cuda:N. `dtype`: auto, fp32, bf16, or fp16. `local_rank`: the index of this process's
-    GPU on this machine. Raises SystemExit with one sentence if the device does not support a setting. bfloat16 requires
-    compute capability 8.0: on older cards, torch.cuda.is_bf16_supported() counts emulation. Source of the formats:
+    GPU on this machine. `scaled`: the script scales its loss, without which fp16 loses small gradients. Raises
+    SystemExit with one sentence if the device does not support a setting. bfloat16 requires compute capability 8.0: on
+    older cards, torch.cuda.is_bf16_supported() counts emulation. Source of the formats:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications
     """
     place, why = _place(device, local_rank)
     capability = torch.cuda.get_device_capability(place) if place.type == "cuda" else None
     formats = _formats(capability, stack)
-    number, number_words = _number_format(dtype, capability, formats)
+    number, number_words = _number_format(dtype, capability, formats, scaled)
     if tf32 and "tf32" not in formats:
         raise SystemExit(f"TF32 needs a GPU of compute capability 8.0 or newer, but this is {_called(capability)}.")
     tf32 = "tf32" in formats if tf32 is None else tf32
@@ -164,7 +102,7 @@ def choose(
     )
 
 
-def from_settings(settings: Any, local_rank: int = 0) -> Device:
+def from_settings(settings: Any, local_rank: int = 0, scaled: bool = True) -> Device:
     """The device of a run or a trial with these settings, stack.json, and this hardware; its memory is limited."""
     deterministic, stack = getattr(settings, "deterministic", False), None
     with contextlib.suppress(StackError):
@@ -178,18 +116,10 @@ def from_settings(settings: Any, local_rank: int = 0) -> Device:
         cudnn_benchmark=getattr(settings, "cudnn_benchmark", False) and not deterministic,
         local_rank=local_rank,
         stack=stack,
+        scaled=scaled,
     )
     limit(device, stack)
     return device
-
-
-def _compile(model: nn.Module) -> None:
-    """Like Module.compile(), which silently skips a model whose forward is PyTorch's own, such as Sequential."""
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        return model._call_impl(*arguments, **named)
-
-    model._compiled_call_impl = torch.compile(call)
 
 
 def _place(device: str, local_rank: int) -> tuple[torch.device, str]:
@@ -229,11 +159,15 @@ def _formats(capability: tuple[int, int] | None, stack: Stack | None) -> tuple[s
     return ("fp16", "bf16", "tf32") if capability >= (8, 0) else ("fp16",) if capability >= (7, 0) else ()
 
 
-def _number_format(dtype: str, capability: tuple[int, int] | None, formats: tuple[str, ...]) -> tuple[torch.dtype, str]:
+def _number_format(
+    dtype: str, capability: tuple[int, int] | None, formats: tuple[str, ...], scaled: bool
+) -> tuple[torch.dtype, str]:
     """The number format, and why."""
     if dtype not in ("auto", *DTYPES):
         raise SystemExit(f"Unknown number format {dtype!r}: use auto, {', '.join(DTYPES)}.")
-    fastest = next((name for name in ("bf16", "fp16") if name in formats), "fp32")
+    if dtype == "fp16" and not scaled:
+        raise SystemExit("fp16 needs a gradient scaler, which this loop does not have: use bf16 or fp32.")
+    fastest = next((name for name in ("bf16", "fp16")[: 1 + scaled] if name in formats), "fp32")
     number = DTYPES[fastest if dtype == "auto" else dtype]
     if number == torch.bfloat16 and capability is not None and "bf16" not in formats:
         raise SystemExit(f"bfloat16 is not supported by {_called(capability)}, only slowly emulated: use fp16 or auto.")
@@ -303,42 +237,39 @@ class GpuMemory:
     `most`: use at most this many bytes.
     """
 
-    exists = staticmethod(torch.cuda.is_available)
+    @classmethod
+    def here(cls, most: int | None = None) -> GpuMemory | None:
+        """Of the present GPU, with a limit on unified memory; None if there is none."""
+        if not torch.cuda.is_available():
+            return None
+        device, stack = Device(torch.device("cuda", torch.cuda.current_device())), None
+        with contextlib.suppress(StackError):
+            stack = load()
+        limit(device, stack)
+        return cls(device, most)
 
     def __init__(self, device: Device, most: int | None = None) -> None:
         found = budget(device)
-        self.device, self.how, self.budget = device.device, found.how, found.free
+        self.device, self.how = device.device, found.how
+        self.budget = found.free + torch.cuda.memory_allocated(self.device)
         self.shared = unified(device)  # the CPU uses that memory too
-        if most is not None and most < found.free:
+        if most is not None and most < self.budget:
             self.how, self.budget = "as set", most
             torch.cuda.set_per_process_memory_fraction(most / found.total, self.device)
-        self.room = self._room()
-
-    def start(self) -> None:
-        """Empty the cache and reset the peak."""
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self.device)
-        self.retries = self._retries()
+        self.room, self.retries = self._room(), self._retries()
 
     def peak(self) -> int:
-        """Since `start`: of PyTorch's allocator, and of libraries that allocate their own.
+        """Of PyTorch's allocator, and since the beginning of libraries that allocate their own; 0: nothing is used.
 
         torch.OutOfMemoryError if the allocator had to free its cache: what fits only then is slow.
         """
         torch.cuda.synchronize(self.device)
         if self._retries() > self.retries:
             raise torch.OutOfMemoryError("out of memory: the allocator had to free its cache")
+        if not torch.cuda.max_memory_allocated(self.device):
+            return 0
         beside = 0 if self.shared else max(0, self.room - self._room())
         return torch.cuda.max_memory_reserved(self.device) + beside
-
-    def works(self) -> bool:
-        """Whether this process can still use the GPU after an error."""
-        try:
-            torch.zeros(1, device=self.device).item()
-        except RuntimeError:
-            return False
-        return True
 
     def _room(self) -> int:
         return torch.cuda.mem_get_info(self.device)[0] + torch.cuda.memory_reserved(self.device)

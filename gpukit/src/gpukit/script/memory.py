@@ -1,10 +1,12 @@
 """The memory that training needs at a batch size, computed without a GPU, and without allocating it.
 
     python -m gpukit.script.memory --batch-size 64         # for this project, with the options of train.py
-    needed = estimate(build, settings, 64)                # the same from a script or a notebook
+    needed = estimate(build, settings, 64)                # for others: `build(device)` returns a Traced
 
-Two real steps of the task run on PyTorch's meta device, whose tensors have shapes but no data, under a mode that counts
-the storages that are alive. Weights become meta tensors as modules register them, before they are initialized.
+Two real steps run on PyTorch's meta device, whose tensors have shapes but no data, under a mode that counts the
+storages that are alive. Weights become meta tensors as modules register them, before they are initialized. A project's
+step has `build_model(settings)` of model.py, AdamW, `training_data(settings)` of data.py, and `compute_loss(model,
+batch)` of train.py; if train.py has `make_trainer`, it is TRL's.
 
 What is as on a GPU: autocast, the optimizer's foreach and fused kernels, flash attention, checkpointing, microbatches.
 What is not counted: workspaces within a kernel (cuDNN, cuBLAS), fragmentation, what torch.compile saves, and the loss
@@ -16,14 +18,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import socket
 import sys
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -31,12 +35,13 @@ from torch import Tensor, nn
 from torch.library import Library, fallthrough_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
-from torch.utils.data import default_collate
+from torch.utils.data import Dataset, default_collate
 
+from exactrun.parts import even, samples, split
+from exactrun.ranks import Ranks
+from gpukit.project.location import root
 from gpukit.project.stack import StackError, load
 from gpukit.script.device import DTYPES, Device
-from gpukit.script.step import Step, first_line
-from gpukit.script.task import Task, largest_samples, load_task
 
 # The allocator rounds each size up to this. Source: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp and its copy in
 # torch/distributed/_tools/mem_tracker.py, PyTorch 2.13, 2026-11-24.
@@ -63,13 +68,33 @@ AUTOCAST = torch._C.DispatchKey.AutocastPrivateUse1  # no kernels of PyTorch's o
 
 
 NOT_HERE = (
-    "The task downloads files while it is built, and nothing is downloaded to compute memory: they must be in the "
+    "The model or the data is downloaded, and nothing is downloaded to compute memory: they must be in the "
     "cache, as after a first run."
 )
 
 
 class TraceError(Exception):
-    """The task cannot be traced; the message says why, in one sentence."""
+    """The step cannot be traced; the message says why, in one sentence."""
+
+
+class Traced(NamedTuple):
+    """The parts of a training step: the model, its optimizer, its data, `loss(model, batch)` with the batch on the
+    device, and how samples make a batch (None: as a DataLoader does)."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    dataset: Dataset
+    loss: Callable[[nn.Module, Any], Tensor]
+    collate: Callable[[list[Any]], Any] | None = None
+
+    def step(self, batch: Any, *, clip: float | None = None, microbatch: int | None = None) -> None:
+        """A training step, as the scripts make it."""
+        self.optimizer.zero_grad()
+        for part in split(batch, even(samples(batch), microbatch)) if microbatch else [batch]:
+            self.loss(self.model, part).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_([one for group in self.optimizer.param_groups for one in group["params"]], clip)
+        self.optimizer.step()
 
 
 @dataclass(frozen=True)
@@ -83,25 +108,6 @@ class Needed:
     fixed: int
     dtype: str
     context: int = CONTEXT
-
-
-class MetaDevice(Device):
-    """A device without memory; its batches are counted as data."""
-
-    trace: Trace | None = None
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext()  # `_kernels` casts in the whole step, as checkpoints need
-
-    def _moved(self, value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return super()._moved(value)
-        moved = torch.empty_like(value, device=META)
-        if value.device != META and not value.is_floating_point():
-            moved.known = value
-        if self.trace:
-            self.trace.mark("data", moved)
-        return moved
 
 
 class Trace(TorchDispatchMode):
@@ -171,6 +177,19 @@ class Trace(TorchDispatchMode):
         if (total := sum(self.now.values())) >= self.peak:
             self.peak, self.parts = total, dict(self.now)
 
+    def moved(self, value: Any) -> Any:
+        """A batch on the meta device, which counts as data."""
+        if isinstance(value, Mapping):
+            return {name: self.moved(one) for name, one in value.items()}
+        return tree_map_only(Tensor, self._moved, value)
+
+    def _moved(self, one: Tensor) -> Tensor:
+        there = torch.empty_like(one, device=META)
+        if one.device != META and not one.is_floating_point():
+            there.known = one
+        self.mark("data", there)
+        return there
+
     def _freed(self, key: int) -> None:
         part, size, _ = self.alive.pop(key)
         self.now[part] -= size
@@ -193,38 +212,58 @@ def _positions(index: Tensor | None) -> list[Tensor | None]:
     return [each.to(META) for each in index.known.nonzero(as_tuple=True)]
 
 
-def peak(task: Task, device: MetaDevice, batch_size: int, **limits: Any) -> dict[str, int]:
+def peak(traced: Traced, dtype: torch.dtype, batch_size: int, **limits: Any) -> dict[str, int]:
     """The bytes of each part at the peak of two steps with `batch_size` samples."""
-    samples = largest_samples(task)
-    samples = [samples[number % len(samples)] for number in range(batch_size)]
-    collate = task.collate or default_collate
+    few, model = largest_samples(traced.dataset), traced.model
+    chosen = [few[number % len(few)] for number in range(batch_size)]
+    collate = traced.collate or default_collate
     try:  # without the memory of a batch
-        batch = collate(tree_map_only(Tensor, lambda one: one.to(META) if one.is_floating_point() else one, samples))
+        batch = collate(tree_map_only(Tensor, lambda one: one.to(META) if one.is_floating_point() else one, chosen))
     except Exception:
-        batch = collate(samples)
-    counted = dataclasses.replace(task, targets=lambda part: 1.0, scheduler=None)  # the number needs values
+        batch = collate(chosen)
     trace, hooks = Trace(), []
-    object.__setattr__(device, "trace", trace)
-    trace.mark("weights", [*task.model.parameters(), *task.model.buffers()])
-    trace.mark("optimizer", _state(task.optimizer))
-    for one in task.model.parameters():
+    trace.mark("weights", [*model.parameters(), *model.buffers()])
+    trace.mark("optimizer", _state(traced.optimizer))
+    for one in model.parameters():
         if one.requires_grad:
             hooks.append(one.register_post_accumulate_grad_hook(lambda one: trace.mark("gradients", one.grad)))
-    hooks.append(task.model.register_forward_pre_hook(lambda *_: setattr(trace, "in_model", True)))
-    hooks.append(task.model.register_forward_hook(lambda *_: setattr(trace, "in_model", False)))
-    hooks.append(task.optimizer.register_step_post_hook(lambda *_: trace.mark("optimizer", _state(task.optimizer))))
+    hooks.append(model.register_forward_pre_hook(lambda *_: setattr(trace, "in_model", True)))
+    hooks.append(model.register_forward_hook(lambda *_: setattr(trace, "in_model", False)))
+    hooks.append(traced.optimizer.register_step_post_hook(lambda *_: trace.mark("optimizer", _state(traced.optimizer))))
     try:
-        with _as_on_gpu(), _kernels(device.dtype), trace:
-            step = Step(counted, device, check=False, **limits)
-            step._first = False  # a meta tensor is neither finite nor infinite
-            for seed in range(2):  # the second with the optimizer's state
-                step(batch, seed)
+        with _as_on_gpu(), _kernels(dtype), trace:
+            for _ in range(2):  # the second with the optimizer's state
+                traced.step(trace.moved(batch), **limits)
     finally:
-        object.__setattr__(device, "trace", None)
-        task.optimizer.zero_grad()
+        traced.optimizer.zero_grad()
         for hook in hooks:
             hook.remove()
     return trace.parts
+
+
+def largest_samples(dataset: Dataset, among: int = 64, seconds: float = 5.0) -> list[Any]:
+    """The largest of up to `among` samples, evenly spaced in the data set, read in about `seconds`.
+
+    Samples are padded to the longest of their batch, so that a batch of these takes the most memory.
+    """
+    total, read, since = len(dataset), [], time.monotonic()
+    for number in range(min(total, among)):
+        read.append(dataset[number * total // min(total, among)])
+        if time.monotonic() - since > seconds and number >= 2:
+            break
+    sizes = [_extent(sample) for sample in read]
+    return [each for each, size in zip(read, sizes, strict=True) if size == max(sizes)]
+
+
+def _extent(sample: Any) -> int:
+    """Bytes of tensors and arrays, and lengths of texts and of lists of numbers."""
+    if hasattr(sample, "nbytes"):
+        return sample.nbytes
+    if isinstance(sample, str | bytes):
+        return len(sample)
+    if isinstance(sample, Mapping):
+        return _extent(list(sample.values()))
+    return sum(map(_extent, sample)) if isinstance(sample, Iterable) else 1
 
 
 def _state(optimizer: torch.optim.Optimizer) -> list[Any]:
@@ -316,8 +355,8 @@ def _attention(
     )[0]
 
 
-def built(build: Callable[..., Task], settings: Any, device: MetaDevice) -> Task:
-    """The task with its weights on the meta device; TraceError if that is not possible."""
+def built(build: Callable[[Device], Traced], dtype: torch.dtype) -> Traced:
+    """With weights on the meta device; TraceError if that is not possible."""
     original = nn.Module.register_parameter
 
     def register(module: nn.Module, name: str, one: nn.Parameter | None) -> None:
@@ -328,54 +367,65 @@ def built(build: Callable[..., Task], settings: Any, device: MetaDevice) -> Task
 
     try:
         with _as_on_gpu(), mock.patch.object(nn.Module, "register_parameter", register):
-            return build(settings, device)
+            return build(Device(META, dtype))
     except (Exception, SystemExit) as error:
         reason = error
     try:  # with real weights, which are then dropped
         with _as_on_gpu():
-            task = build(settings, Device(torch.device("cpu")))
-            old = dict(task.model.named_parameters(remove_duplicate=False))
-            task.model.to(META)
+            traced = build(Device(torch.device("cpu")))
+            old = dict(traced.model.named_parameters(remove_duplicate=False))
+            traced.model.to(META)
     except (Exception, SystemExit):
-        raise TraceError(f"The task cannot be built without data in its weights: {first_line(reason)}") from reason
-    now = dict(task.model.named_parameters(remove_duplicate=False))
+        raise TraceError(f"The model cannot be built without data in its weights: {_line(reason)}") from reason
+    now = dict(traced.model.named_parameters(remove_duplicate=False))
     new = {id(one): now[name] for name, one in old.items()}
-    for group in task.optimizer.param_groups:
+    for group in traced.optimizer.param_groups:
         group["params"] = [new.get(id(one), one) for one in group["params"]]
-    return task
+    return traced
 
 
-def estimate(build: Callable[..., Task], settings: Any, batch_size: int, dtype: str = "auto") -> Needed:
+def estimate(build: Callable[[Device], Traced], settings: Any, batch_size: int, dtype: str = "auto") -> Needed:
     """The memory for `batch_size` samples per step; TraceError if it cannot be traced.
 
-    `dtype`: of autocast where the settings leave it open; auto: what the project's first target trains in.
+    `settings`: its dtype, clip, and microbatch count, if it has them. `dtype`: of autocast where the settings leave it
+    open; auto: what the project's first target trains in.
     """
     if (chosen := getattr(settings, "dtype", "auto")) != "auto":
         dtype = chosen
     elif dtype == "auto":
         dtype = _first_target()
-    device = MetaDevice(META, DTYPES[dtype])
-    task = built(build, settings, device)
-    if recurrent := next((one for one in task.model.modules() if isinstance(one, nn.RNNBase)), None):
+    traced = built(build, DTYPES[dtype])
+    if recurrent := next((one for one in traced.model.modules() if isinstance(one, nn.RNNBase)), None):
         raise TraceError(f"Only cuDNN knows, on the GPU, how much memory {type(recurrent).__name__} keeps.")
     limits = {name: getattr(settings, name, None) for name in ("clip", "microbatch")}
     other = batch_size // 2 or 2
     try:
-        less, parts = (peak(task, device, size, **limits) for size in (other, batch_size))
+        less, parts = (peak(traced, DTYPES[dtype], size, **limits) for size in (other, batch_size))
     except (Exception, SystemExit) as error:
-        raise TraceError(f"The step cannot be traced without data: {first_line(error)}") from error
+        raise TraceError(f"The step cannot be traced without data: {_line(error)}") from error
     total = sum(parts.values())
     per_sample = round((total - sum(less.values())) / (batch_size - other))
     return Needed(batch_size, total, parts, per_sample, total - batch_size * per_sample, dtype)
 
 
-def largest(build: Callable[..., Task], settings: Any, budget: int) -> int:
-    """The largest batch size that `budget` bytes are predicted to hold, at least 1; 0 if the task cannot be traced."""
-    try:
-        needed = estimate(build, settings, 64)
-    except TraceError:
-        return 0
-    return max(1, (budget - needed.fixed) // max(1, needed.per_sample))
+def of_project(arguments: list[str]) -> tuple[Callable[[Device], Traced], Any]:
+    """What builds the step of this project, and its settings from command-line arguments."""
+    import tyro
+
+    package = load().package
+    if str(root() / "src") not in sys.path:
+        sys.path.insert(0, str(root() / "src"))
+    config, train = (importlib.import_module(f"{package}.{name}") for name in ("config", "train"))
+    settings = tyro.cli(config.Settings, args=arguments)
+
+    def build(device: Device) -> Traced:
+        if hasattr(train, "make_trainer"):
+            return train.make_trainer(settings, device, Ranks(), settings.output_dir, 1).traced()
+        model = importlib.import_module(f"{package}.model").build_model(settings).to(device.device)
+        data = importlib.import_module(f"{package}.data").training_data(settings)
+        return Traced(model, torch.optim.AdamW(model.parameters(), fused=True), data, train.compute_loss)
+
+    return build, settings
 
 
 def _first_target() -> str:
@@ -385,7 +435,7 @@ def _first_target() -> str:
 
 
 def main() -> int:
-    """Run the command; 3: the task cannot be traced."""
+    """Run the command; 3: the step cannot be traced."""
     about = "The memory that training needs, without a GPU. Accepts all options of the training script."
     parser = argparse.ArgumentParser("python -m gpukit.script.memory", description=about, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -393,12 +443,11 @@ def main() -> int:
     parser.add_argument(
         "--autocast", default="auto", choices=sorted(DTYPES), help="the format that `--dtype auto` means"
     )
-    parser.add_argument("--task", metavar="MODULE:FUNCTION", help="what builds the task (default: this project's)")
     given, rest = parser.parse_known_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     try:
         with _offline(), contextlib.redirect_stdout(sys.stderr):
-            build, settings = load_task(given.task, rest)
+            build, settings = of_project(rest)
             size = given.batch_size or getattr(settings, "batch_size", None)
             if not isinstance(size, int) or size < 1:
                 raise TraceError("The batch size is not a number: use --batch-size 64.")
@@ -406,7 +455,7 @@ def main() -> int:
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.code, int | None):
             raise  # --help, or options that tyro refused
-        why = NOT_HERE if _downloads(error) else first_line(error)
+        why = NOT_HERE if _downloads(error) else _line(error)
         print(json.dumps({"why": why}) if given.json else f"Cannot be traced: {why}")
         return 3
     print(json.dumps(dataclasses.asdict(needed)) if given.json else table(needed))
@@ -436,6 +485,10 @@ def _offline() -> Iterator[None]:
 
     with mock.patch.object(socket, "getaddrinfo", refuse):
         yield
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def table(needed: Needed) -> str:

@@ -17,14 +17,8 @@ from exactrun.errors import TrainingError
 from exactrun.folder import FACTS, Folder, as_json, read, writable
 from gpukit.project.stack import Stack
 
-OF_A_START = {
-    "config",
-    "name",
-    "output_dir",
-    "resume",
-    "profile",
-    "max_minutes",
-}  # settings that a later start does not take over
+# Settings that a later start does not take over.
+OF_A_START = {"config", "name", "output_dir", "resume", "profile", "max_minutes", "other_processes"}
 EARLY = (10, 30, 100)  # steps after which a model is also evaluated: it changes fastest at first
 OF_STACK = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
 
@@ -34,8 +28,8 @@ def is_evaluated(step: int, every: int) -> bool:
     return step % every == 0 or (step in EARLY and step < every)
 
 
-def start(output_dir: Path, name: str, resume: bool, settings: dict[str, Any], stack: Stack) -> Folder:
-    """Resume a run, or create a new one.
+def choose(output_dir: Path, name: str, resume: bool, stack: Stack) -> Folder:
+    """The run to resume, or a new one; no other process can train in it while it is open.
 
     With a name, it is the folder of that name, created if it does not exist. Without one, it is the latest run without
     a name; if there is none, if it is in use, or without `resume`, a new folder is named after the time.
@@ -50,8 +44,7 @@ def start(output_dir: Path, name: str, resume: bool, settings: dict[str, Any], s
         of_stack = {**{each: getattr(stack, each) for each in OF_STACK}, "targets": list(stack.targets)}
         run.facts.setdefault("stack", of_stack)
         others = [read(path).get("number", 0) for path in output_dir.glob(f"*/{FACTS}")]
-        run.facts["number"] = 1 + max(others, default=0)  # of this start: a clock may be set back
-        run.begin(settings)
+        run.keep(number=1 + max(others, default=0))  # of this start: a clock may be set back
     return run
 
 

@@ -47,8 +47,10 @@ class RunSettings:
     """JSON file with settings, such as another run's run.json; options on the command line take precedence."""
     output_dir: Path = field(default_factory=lambda: root() / "outputs")
     """Folder of all runs, with their checkpoints and metrics."""
-    save_steps: int = 200
-    """Evaluate and save a checkpoint every this many steps, and after the last one; evaluate more often at first."""
+    eval_steps: int = 200
+    """Evaluate the model every this many steps and after the last one, and more often at first."""
+    save_steps: int | None = 200
+    """Save a checkpoint every this many steps, and after the last one. None: as often as takes 5 % of the time."""
     keep: int = 3
     """Number of newest checkpoints to keep, in addition to the best one."""
     log_steps: int = 50
@@ -67,10 +69,10 @@ class RunSettings:
     deterministic: bool = False
     """Use deterministic algorithms, for bit-identical results on a GPU; slower."""
     microbatch: int | None = None
-    """Maximum number of samples processed at once. None: as many as fit in memory."""
+    """Maximum number of samples that a process computes at once; the gradients of such parts are accumulated."""
 
     def __post_init__(self) -> None:
-        self.at_least(1, "max_steps", "batch_size", "save_steps", "log_steps", "keep", "microbatch")
+        self.at_least(1, "max_steps", "batch_size", "eval_steps", "save_steps", "log_steps", "keep", "microbatch")
         self.at_least(0, "workers")
         for name in ("lr", "clip", "max_minutes"):
             value = getattr(self, name, None)
@@ -89,12 +91,14 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class LoopSettings(RunSettings):
-    """Settings of a run whose script has its own loop (session.py)."""
+    """Settings of a run whose script has its own loop (start.py)."""
 
     cudnn_benchmark: bool = False
     """Let cuDNN benchmark its convolution algorithms and use the fastest."""
-    workers: int | Literal["auto"] = "auto"
-    """Data loader processes. auto: the fastest number, measured during the first steps."""
+    workers: int = 0
+    """Data loader processes."""
+    other_processes: bool = False
+    """Resume a run that had another number of processes; its numbers then differ from those of an uninterrupted one."""
 
 
 def parse(kind: type[Kind], prog: str, arguments: list[str] | None = None) -> Kind:

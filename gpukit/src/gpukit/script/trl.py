@@ -1,8 +1,9 @@
 """TRL's SFTTrainer in a run folder: exactly resumable steps, smaller parts if memory runs out, FSDP, held-out loss.
 
-    trainer = Trainer(model=model, args=config(run.path, device, max_steps=300), train_dataset=data, ...,
-                      device=device, ranks=ranks, batch_size=16)
-    fit(trainer, run, settings)
+    here = start(settings)
+    trainer = Trainer(model=model, args=config(here.run.path, here.device, max_steps=300), train_dataset=data, ...,
+                      device=here.device, ranks=here.ranks, batch_size=here.batch_size)
+    fit(trainer, here, settings)
 
 Unlike `huggingface.exact(SFTTrainer)`, it sees endless batches of any size, one rank's part of each, repeats a step in
 smaller parts when memory runs out, and saves only the trained weights (checkpoint.py; sharded.py with FSDP).
@@ -10,7 +11,6 @@ smaller parts when memory runs out, and saves only the trained weights (checkpoi
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 import time
@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import torch
@@ -37,27 +37,29 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
-from exactrun import checkpoint
+from exactrun import checkpoint, trial
 from exactrun.adapters import sharded
 from exactrun.adapters.huggingface import seed_part
 from exactrun.adapters.sharded import Sharded, local
 from exactrun.checkpoint import Loaded
-from exactrun.errors import TrainingError, check_finite
+from exactrun.errors import TrainingError, check_finite, is_oom
 from exactrun.folder import Folder, as_json, on_main
 from exactrun.metrics import Lines, is_logged
 from exactrun.observer import Observers
 from exactrun.progress import Progress
 from exactrun.ranks import Ranks
+from exactrun.run import OFTEN, SHARE
 from exactrun.saver import Saver
 from exactrun.stop import StopSignals
 from gpukit.project.stack import load
 from gpukit.script import runs
+from gpukit.script.batches import loader
 from gpukit.script.device import Device
 from gpukit.script.errors import followed
-from gpukit.script.loader import length, loader
+from gpukit.script.memory import Traced
+from gpukit.script.probe import Probe
 from gpukit.script.settings import RunSettings
-from gpukit.script.step import describe_batch, is_oom
-from gpukit.script.task import Task
+from gpukit.script.start import batch_size, choose_folder, join
 from gpukit.script.text import is_chat
 from gpukit.track.curve import curve
 from gpukit.track.monitor import Monitor, flops_per_token
@@ -65,7 +67,6 @@ from gpukit.track.profile import Profile
 from gpukit.track.trackers import Tracker
 
 TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
-GROW_AFTER = 200  # steps without running out of memory before the microbatch is doubled
 EVALUATION_BATCH = 8
 
 
@@ -119,8 +120,7 @@ class Trainer(SFTTrainer):
         super().__init__(*args, **options)
         self.remove_callback(PrinterCallback)
         self.device, self.ranks, self.batch_size = device, ranks or Ranks(), batch_size
-        self.microbatch = self.most = microbatch
-        self.clean, self.wait, self.grown = 0, GROW_AFTER, False  # as in batch.Step
+        self.microbatch = microbatch
         self.first_step, self.saved = 0, None  # saved: the checkpoint to resume from
         self.tokens = 0  # of the last step
         self.loss = torch.zeros(())
@@ -164,7 +164,6 @@ class Trainer(SFTTrainer):
                 if not is_oom(error):
                     raise
             self.shrink(model, most)  # outside of `except`, where the tensors of the attempt are free
-        self.grow(size)
         return self.loss
 
     def attempt(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | None, most: int) -> Tensor:
@@ -186,19 +185,9 @@ class Trainer(SFTTrainer):
         if self.ranks.world > 1:  # processes synchronize within a part: a repeated one would block the others
             raise TrainingError(f"Out of memory with {size} samples at once: use --microbatch {(size + 1) // 2}.")
         self.microbatch = (size + 1) // 2
-        self.wait *= 1 + self.grown
-        self.clean, self.grown = 0, False
         model.zero_grad()
         torch.cuda.empty_cache()
         self.say(f"Out of memory with {size} samples at once: repeating the step, {self.microbatch} at a time.")
-
-    def grow(self, size: int) -> None:
-        """After enough steps, double the number of samples processed at once, up to its initial value."""
-        self.clean += 1
-        if self.clean >= self.wait and self.microbatch != self.most:
-            double = 2 * self.microbatch
-            self.microbatch = self.most if double >= (self.most or size) else double
-            self.clean, self.grown = 0, True
 
     def trained(self) -> dict[str, nn.Parameter]:
         """The parameters that are trained, by name: those of the adapter."""
@@ -219,7 +208,7 @@ class Trainer(SFTTrainer):
         return {
             "model": Path(name).name if Path(name).is_dir() else name,
             "adapter": {name: f"{str(one.dtype)[6:]} {list(one.shape)}" for name, one in self.trained().items()},
-            "samples": length(self.train_dataset),
+            "samples": len(self.train_dataset),
             "batch_size": self.batch_size,
             "max_length": self.args.max_length,
             "packing": self.args.packing,
@@ -238,10 +227,8 @@ class Trainer(SFTTrainer):
             if self.saved:
                 self.model.load_state_dict(self.saved.weights, strict=False)
         if self.saved:
-            state, self.first_step = self.saved.state, self.saved.step
-            self.clean, self.wait, self.grown = state["clean"], state["wait"], state["grown"]
-            self.microbatch = min(state["microbatch"] or math.inf, self.most or math.inf)
-            self.microbatch = None if self.microbatch == math.inf else self.microbatch
+            self.first_step = self.saved.step
+            self.microbatch = min(filter(None, (self.saved.state["microbatch"], self.microbatch)), default=None)
         return self.saved
 
     def restore(self) -> None:
@@ -268,7 +255,7 @@ class Trainer(SFTTrainer):
         """Save a checkpoint, on all ranks together; unless the model is sharded, training continues meanwhile."""
         step = self.state.global_step
         state = {"scheduler": self.lr_scheduler.state_dict(), "lr": self.args.learning_rate}
-        state |= {"microbatch": self.microbatch, "clean": self.clean, "wait": self.wait, "grown": self.grown}
+        state["microbatch"] = self.microbatch
         if self.accelerator.scaler is not None:
             state["scaler"] = self.accelerator.scaler.state_dict()
         if self.is_fsdp_enabled:
@@ -301,10 +288,10 @@ class Trainer(SFTTrainer):
             self.processing_class.save_pretrained(folder)
         return folders
 
-    def task(self) -> Task:
-        """A training step for the batch finder, with the longest samples first."""
+    def traced(self) -> Traced:
+        """What the memory that training needs follows from, with the longest samples first."""
         if self.args.packing:
-            raise TrainingError("--batch-size auto does not support --packing: set a number.")
+            raise TrainingError("The memory of packed rows cannot be traced.")
         self.model.gradient_checkpointing_enable(self.args.gradient_checkpointing_kwargs)
         self.model.train()
         data = self.train_dataset
@@ -315,10 +302,7 @@ class Trainer(SFTTrainer):
         def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
             return self.compute_loss(model, dict(batch), num_items_in_batch=one)
 
-        def targets(batch: dict[str, Tensor]) -> int:
-            return int((batch["labels"][:, 1:] != -100).sum())
-
-        return Task(self.model, self.create_optimizer(), data.select(longest), loss, targets, self.data_collator)
+        return Traced(self.model, self.create_optimizer(), data.select(longest), loss, self.data_collator)
 
 
 def samples(inputs: dict[str, Any]) -> int:
@@ -344,15 +328,43 @@ def split(inputs: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
             yield part
 
 
-def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = False) -> None:
+class Here(NamedTuple):
+    """What a training script is given: its processes, its device, the folder of the run, which it closes, the samples
+    of a step over all processes, and the trial that it is."""
+
+    ranks: Ranks
+    device: Device
+    run: Folder
+    batch_size: int
+    tried: trial.Trial | None
+
+
+def start(settings: RunSettings) -> Here:
+    """Join the processes of torchrun, choose the device, and open the folder of the run, new or resumed."""
+    ranks, device = join(settings, scaled=True)
+    if device.device.index not in (None, ranks.local_rank):
+        raise TrainingError("TRL uses the first visible GPU: set CUDA_VISIBLE_DEVICES instead of --device.")
+    run, tried = choose_folder(settings, ranks), trial.current()
+    if tried is None:
+        run.begin(asdict(settings))
+    else:
+        run = Folder.open(tried.folder(run.path), asdict(settings), ranks)
+    return Here(ranks, device, run, batch_size(settings, run, ranks), tried)
+
+
+def fit(trainer: Trainer, here: Here, settings: RunSettings, *, merge: bool = False) -> None:
     """Start or resume the run, train to its last step, and save the adapter; with `merge`, the whole model too.
 
     Raises SystemExit after a signal, with a checkpoint saved.
     """
-    args, ranks, device, count = trainer.args, trainer.ranks, trainer.device, length(trainer.train_dataset)
+    args, ranks, device, run, tried = trainer.args, here.ranks, here.device, here.run, here.tried
+    count = len(trainer.train_dataset)
     if trainer.batch_size > count:
         message = f"--batch-size {trainer.batch_size} is larger than the data set ({count} samples): reduce it."
         raise TrainingError(message)
+    if isinstance(tried, Probe):  # the most memory: every sample is as long as the longest
+        longest = max(range(count), key=lambda index: len(trainer.train_dataset[index]["input_ids"]))
+        trainer.train_dataset = trainer.train_dataset.select([longest] * count)
     saved = trainer.newest(run.path)
     step = saved.step if saved else 0
     progress = Progress(args.max_steps, step, samples=trainer.batch_size, device=device.device, shown=ranks.main)
@@ -369,7 +381,9 @@ def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = F
         progress.say(f"Settings changed: {', '.join(values)}.")
     run.keep(settings=as_json(asdict(settings)))
     progress.say(device.describe())
-    progress.say(describe_batch(trainer.batch_size, ranks, trainer.microbatch))
+    parts = f", in parts of at most {trainer.microbatch} samples" if trainer.microbatch else ""
+    shared = f", shared by {ranks.world} processes" if ranks.world > 1 else ""
+    progress.say(f"Batch size {trainer.batch_size}{shared}{parts}.")
     if args.torch_compile:
         progress.say("The first step compiles the model, which can take minutes.")
 
@@ -377,15 +391,17 @@ def fit(trainer: Trainer, run: Folder, settings: RunSettings, *, merge: bool = F
     stack = load()
     monitor = Monitor(flops_per_token=flops_per_token(trainer.model))
     observers = Observers()
-    if ranks.main:
+    if ranks.main and tried is None:
         profiles = [Profile()] * settings.profile
         observers.extend([Lines(), Tracker(stack.tracking, stack.project), monitor, *profiles])
     saver = Saver(run.path, about=trainer.about(), keep=settings.keep)
-    followed_run = _Followed(run.path, asdict(settings), progress, step)
+    followed_run = _Followed(run.path, asdict(settings), progress, step, ranks, trainer.get_train_dataloader())
+    if tried is not None:
+        tried.begin(followed_run)
     observers.open(followed_run)
     with followed(observers), StopSignals() as stop, progress, saver:
         if step < args.max_steps:
-            between = _Between(trainer, saver, followed_run, observers, monitor, stop, settings)
+            between = _Between(trainer, saver, followed_run, observers, monitor, stop, settings, tried)
             trainer.add_callback(between)
             trainer.train()
             on_main(ranks, saver.wait)
@@ -415,12 +431,14 @@ def agreed(stop: StopSignals, ranks: Ranks) -> int:
 
 @dataclass
 class _Followed:
-    """The run, as observers see it. `waited` stays 0: the trainer does not tell."""
+    """The run, as observers and a trial see it. `waited` stays 0: the trainer does not tell."""
 
     folder: Path
     settings: dict[str, Any]
     progress: Progress
     completed: int
+    ranks: Ranks
+    source: DataLoader
     waited: float = 0.0
 
     def say(self, text: str) -> None:
@@ -438,8 +456,11 @@ class _Between(TrainerCallback):
     monitor: Monitor
     stop: StopSignals
     settings: RunSettings
+    tried: trial.Trial | None
     scores: dict[str, float] = field(default_factory=dict)
     saving: bool = False
+    saved_at: float = field(default_factory=time.monotonic)
+    took: float = 0.0  # seconds, the last save
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.trainer.restore()
@@ -452,14 +473,18 @@ class _Between(TrainerCallback):
         self.run.progress.step(step)
         self.run.completed = step
         self.observers.step()
+        if self.tried is not None:
+            self.tried.step(self.run, self.trainer.loss)
         ranks = self.trainer.ranks
         self.monitor.tokens += self.trainer.tokens
         number = agreed(self.stop, ranks)
         until = self.run.progress.until
         late = until is not None and ranks.any(time.monotonic() > until)
         last = late or step == args.max_steps
-        self.saving = last or step % self.settings.save_steps == 0
-        evaluating = last or runs.is_evaluated(step, self.settings.save_steps)
+        now, every = time.monotonic(), self.settings.save_steps
+        due = step % every == 0 if every else ranks.any(now - self.saved_at >= max(OFTEN, SHARE * self.took))
+        self.saving = last or due
+        evaluating = last or runs.is_evaluated(step, self.settings.eval_steps)
         if number or evaluating or is_logged(step, self.settings.log_steps):
             self.report(step)
         control.should_training_stop |= late
@@ -468,6 +493,8 @@ class _Between(TrainerCallback):
             self.save()
         elif evaluating:
             control.should_evaluate = True  # and then calls `on_evaluate`
+        elif self.saving:
+            self.save()
 
     def on_evaluate(
         self,
@@ -492,7 +519,10 @@ class _Between(TrainerCallback):
     def save(self, held_out_loss: float | None = None) -> None:
         trainer = self.trainer
         check_finite("a weight", map(local, trainer.trained().values()), trainer.state.global_step, trainer.ranks)
+        began = time.monotonic()
         trainer.save(self.saver, held_out_loss)
+        self.saved_at = time.monotonic()
+        self.took = self.saved_at - began
 
 
 def quiet() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,11 @@ TRUST = (
 )
 
 
-def update(project: Path | None, options: Any) -> int:
+# Pins the wheels in a folder's pyproject.toml anew where they do not fit its stack.json, and says what it changed.
+Renew = Callable[[Path], str]
+
+
+def update(project: Path | None, options: Any, renew: Renew) -> int:
     """The command. Returns 1 if there are conflicts, or if the updated files are wrong."""
     if project is None:
         raise RefusalError(
@@ -43,7 +48,7 @@ def update(project: Path | None, options: Any) -> int:
         if record.recover(project):
             say("The last update was interrupted. It has been reverted.")
         record.refuse_dirty(project)
-        found = look(project, Path(folder), options)
+        found = look(project, Path(folder), options, renew)
         # Of what the project has afterwards; said apart from the summary, which names only changes.
         after = found.copy if found else project
         if ending := support.notice(summary.stack(summary.contents(after, summary.STACK, False)[1]), today()):
@@ -75,7 +80,7 @@ def undo(project: Path) -> int:
     return 0
 
 
-def look(project: Path, folder: Path, options: Any) -> Look | None:
+def look(project: Path, folder: Path, options: Any, renew: Renew) -> Look | None:
     """Update a copy of the project in `folder`; None if there is nothing to update."""
     stored = known_answers(project)
     notes = Notes(project)
@@ -113,11 +118,14 @@ def look(project: Path, folder: Path, options: Any) -> Look | None:
         say(TRUST.format(address=template.address))
     copy = trial.duplicate(project, folder)
     valid = trial.update(copy, template, wanted, options.answers)
-    found = summary.compare(copy, driver(), jetson(), wanted)
+    entries = unmerged(copy)
+    conflict = any(entry.endswith(f"\t{summary.PYPROJECT}") for entry in entries)
+    wheels = renew(copy) if summary.needs_other_wheels(copy) and not conflict else ""
+    found = summary.compare(copy, driver(), jetson(), wanted, wheels)
     if not found.lines:
         say("Nothing changes: the answers are the same.")
         return None
-    return Look(template, wanted, name, old, stored["_commit"], copy, valid, found, unmerged(copy))
+    return Look(template, wanted, name, old, stored["_commit"], copy, valid, found, entries)
 
 
 def known_answers(project: Path) -> dict[str, str]:

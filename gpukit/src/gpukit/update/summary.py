@@ -51,8 +51,12 @@ class Summary:
         return "\n".join(f"{label:<10} {text}" for label, text in [*self.lines, ("next", following)])
 
 
-def compare(folder: Path, driver: str | None = None, jetson: tuple[int, ...] = (), commit: str = "") -> Summary:
-    """Compare the folder with its last commit. `driver`: this machine's; `commit`: the template's."""
+def compare(
+    folder: Path, driver: str | None = None, jetson: tuple[int, ...] = (), commit: str = "", wheels: str = ""
+) -> Summary:
+    """Compare the folder with its last commit. `driver`: this machine's; `commit`: the template's; `wheels`: what
+    became of those that pyproject.toml pins by URL.
+    """
     conflicts = sorted({entry.partition("\t")[2] for entry in unmerged(folder)})
     old, new = {}, {}
     for name in (ANSWERS, STACK):
@@ -72,7 +76,7 @@ def compare(folder: Path, driver: str | None = None, jetson: tuple[int, ...] = (
         "base": changes(*stacks, {"image": "", "base": "", "release": "release ", "python": "Python "}),
         "torch": torch_line(*stacks),
         "driver": driver_line(result, stacks, below),
-        "packages": package_line(*applied(folder, PYPROJECT)),
+        "packages": "; ".join(filter(None, (package_line(*applied(folder, PYPROJECT)), wheels))),
         "answers": answer_line(*answered),
         "gpukit": gpukit_line(folder),
         "files": file_line(folder, conflicts),
@@ -80,6 +84,12 @@ def compare(folder: Path, driver: str | None = None, jetson: tuple[int, ...] = (
     }
     result.lines += [(label, text) for label, text in details.items() if text]
     return result
+
+
+def needs_other_wheels(folder: Path) -> bool:
+    """Whether what wheels with CUDA code are built for differs from the last commit."""
+    old, new = map(stack, applied(folder, STACK))
+    return any(old.get(key) != new.get(key) for key in ("torch", "cuda", "python", "targets"))
 
 
 def contents(folder: Path, name: str, conflict: bool) -> tuple[str, str]:
@@ -184,7 +194,7 @@ def requirements(text: str) -> dict[str, str]:
     except RefusalError:
         return {}
     split = (re.match(r"\s*([\w.-]+)\s*(.*?)\s*$", requirement) for requirement in found)
-    return {pyproject.canonical(match[1]): match[2] for match in split if match}
+    return {pyproject.canonical(match[1]): match[2] for match in split if match and match[2][:1] != "@"}
 
 
 def package_line(old: str, new: str) -> str:

@@ -1,0 +1,133 @@
+"""A batch that does not fit in memory is computed again, in smaller parts.
+
+    fits = Fits(model)
+    run.keep(fits=fits)
+    for _, (inputs, labels) in run.enumerate(loader):
+        optimizer.zero_grad()
+        for attempt in fits(inputs, labels):
+            with attempt:
+                total = 0.0
+                for share, (some, theirs) in attempt:
+                    loss = share * cross_entropy(model(some), theirs)
+                    loss.backward()
+                    total += loss.detach()
+        optimizer.step()
+        run.step(loss=total)
+
+The gradient is that of the whole batch, except for rounding, if the loss is a mean over the samples, each of which is
+computed alone. `exactrun.checks.check` finds out whether it is. If it is a sum, it is added up without `share`; if it
+is a mean over something else, such as words that are no padding, the share is the part of these.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from exactrun import parts
+from exactrun.errors import TrainingError, is_oom
+from exactrun.state import generators_now, set_generators, unwrapped
+
+
+class Fits:
+    """Attempts at a batch: as a whole, and if memory runs out in forward or backward, in parts of half as many samples.
+
+    `most`: samples at one time; it shrinks, and does not grow again. Keep the object, so that a resumed run has the
+    same parts.
+
+    A failed attempt leaves nothing behind: the gradients of `model` are cleared, and its buffers and the random
+    generators are what they were before. The numbers of a run therefore depend on the size of the parts, but not on how
+    far an attempt got. With dropout, parts draw other masks than the whole batch; BatchNorm sees one part at a time.
+    Do not accumulate the gradients of several batches: use a larger batch.
+
+    Raises:
+        TrainingError: a single sample does not fit, or several processes train together, in which the others wait for
+            the one that ran out.
+        SplitError: the samples of a batch cannot be separated.
+    """
+
+    def __init__(self, model: nn.Module, most: int | None = None) -> None:
+        self.model, self.most = unwrapped(model), most
+
+    def __call__(self, *batch: Any) -> Iterator[Attempt]:
+        """The attempts at a batch: tensors, or tuples, lists, and dicts of them."""
+        total = parts.samples(batch)
+        while True:
+            sizes = parts.even(total, self.most or max(total, 1))
+            split = parts.split(batch, sizes) if len(sizes) > 1 else [batch]
+            attempt = Attempt(self.model, [(size / max(total, 1), part) for size, part in zip(sizes, split)])
+            yield attempt
+            if attempt.failed is None:
+                return
+            attempt.undo()
+            self._shrink(sizes[0], attempt.failed)
+
+    def _shrink(self, size: int, why: str) -> None:
+        if size == 1:
+            raise TrainingError(f"Out of memory with a single sample ({why}): use a smaller model or smaller samples.")
+        self.most = (size + 1) // 2
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            raise TrainingError(
+                f"Out of memory with {size} samples at once ({why}): start with `Fits(model, most={self.most})`."
+            )
+        print(
+            f"Out of memory with {size} samples at once ({why}): the batch is repeated in parts of {self.most}.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"most": self.most}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The smaller of the saved number and the present one applies."""
+        self.most = min(filter(None, (self.most, state["most"])), default=None)
+
+
+class Attempt:
+    """One attempt: iterate over it for pairs of a part's share of the batch and the part, a tuple like the batch.
+
+    As a context manager, it ends an error that says that memory ran out. `failed`: the first line of that error.
+    """
+
+    def __init__(self, model: nn.Module, parts: list[tuple[float, tuple[Any, ...]]]) -> None:
+        self.model, self.parts, self.failed = model, parts, None
+        self.generators = generators_now()
+        self.buffers = [
+            (module._buffers, name, one, one.detach().clone())
+            for module in model.modules()
+            for name, one in module._buffers.items()
+            if one is not None and name not in module._non_persistent_buffers_set
+        ]
+
+    def __iter__(self) -> Iterator[tuple[float, tuple[Any, ...]]]:
+        return iter(self.parts)
+
+    def __enter__(self) -> Attempt:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> bool:
+        if error is None or not is_oom(error):
+            return False
+        self.failed = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        return True
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Free what the attempt has allocated, and put back what it has changed."""
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        for buffers, name, one, before in self.buffers:
+            buffers[name] = one  # the module may have put another tensor in its place
+            one.copy_(before)
+        set_generators(self.generators)
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()

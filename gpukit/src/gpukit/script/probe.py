@@ -1,0 +1,197 @@
+"""The first steps of a training script, measured as its user starts it: in a process of its own, by its `Run`.
+
+    found = measure([sys.executable, "train.py", "--batch-size", "64"])
+
+The process has EXACTRUN_TRIAL in its environment, by which `Run` calls the Probe below at the end of each step. What
+the run saves goes to a temporary folder, and the process ends with the last step that is measured; what the script
+writes elsewhere before, it writes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from exactrun import trial
+from exactrun.errors import OUT_OF_MEMORY, TrainingError
+from gpukit.script import device as devices
+
+WARM_UP, ROUNDS, MOST = 2, 3, 50  # first steps, which compile and fill caches; rounds that are timed; steps of a round
+LOSSES = 3  # that are compared
+OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
+OF_RANKS += ("LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The first steps of a script.
+
+    `seconds`: per step, the fastest of ROUNDS rounds; 0: too few steps. `batch`: samples per step. `samples`: of its
+    data set; 0: not known.
+    `peak`, `budget`: bytes of GPU memory that it took (None: none) and could take, and `how` the second is known.
+    `why`: they failed; `memory`: for lack of it.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    losses: tuple[float, ...] = ()
+    batch: int = 0
+    samples: int = 0
+    device: str = ""
+    peak: int | None = None
+    budget: int | None = None
+    how: str = ""
+    why: str = ""
+    memory: bool = False
+
+
+class Probe(trial.Trial):
+    """The trial. `seconds`: of steps after the warm-up. `limit`: use at most this many bytes of GPU memory."""
+
+    def __init__(self, report: str, seconds: float, limit: int | None) -> None:
+        self.report, self.seconds, self.limit = Path(report), seconds, limit
+        self.number, self.rounds, self.losses, self.second = 0, list[float](), list[Any](), 0
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the process that measures
+
+    def folder(self, path: Path) -> Path:
+        return self.report.parent / "run"
+
+    def begin(self, run: Any) -> None:
+        self.memory = devices.GpuMemory.here(self.limit)
+        if run.ranks.main:
+            self.write(Measured())
+            atexit.register(self.end, run)
+
+    def step(self, run: Any, loss: Any) -> None:
+        self.number += 1
+        if self.number <= LOSSES:
+            self.losses.append(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        first = self.number - WARM_UP - 1  # that is timed, and says how many make a round
+        if first > 0 and self.number - self.began[0] < self.each:
+            return
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if first == 0:
+            self.each = max(1, min(MOST, round(self.seconds / ROUNDS / (now - self.began[1]))))
+        elif first > 0:
+            self.rounds.append((now - self.began[1]) / self.each)
+        elif self.memory:
+            with contextlib.suppress(torch.OutOfMemoryError):  # `end` reports it
+                self.second = self.memory.peak()
+        self.began = self.number, now
+        if len(self.rounds) == ROUNDS:
+            if run.ranks.main:
+                self.end(run)
+            os._exit(0)  # nothing else of the script runs
+
+    def end(self, run: Any) -> None:
+        """Report what was measured."""
+        samples, device = 0, run.progress.device
+        with contextlib.suppress(AttributeError, TypeError):
+            samples = len(run.source.dataset)
+        losses = tuple(float(one) for one in self.losses if one is not None)
+        seconds, batch = min(self.rounds, default=0.0), run.progress.samples
+        found = Measured(self.number, seconds, losses, batch, samples, str(device))
+        if self.memory:
+            found = replace(found, budget=self.memory.budget, how=self.memory.how)
+            try:
+                if last := self.memory.peak():
+                    found = replace(found, peak=last + max(0, last - self.second))  # as much is added once more
+            except torch.OutOfMemoryError as error:
+                found = replace(found, why=str(error), memory=True)
+        self.write(found)
+
+    def write(self, found: Measured) -> None:
+        spare = self.report.with_suffix(".tmp")
+        spare.write_text(json.dumps(asdict(found)), encoding="utf-8")
+        spare.replace(self.report)
+
+
+def measure(
+    command: list[str], *, seconds: float = 0.0, limit: int | None = None, gpu: int | None = None, most: float = 3600.0
+) -> Measured:
+    """Run the command until its first steps are measured; at most `most` seconds.
+
+    `seconds`: of steps after the warm-up, at least ROUNDS + 1 of them. `gpu`: the only one that it sees, among those
+    that this process sees.
+
+    Raises:
+        TrainingError: the script has no `Run`, or makes no step.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in OF_RANKS}
+    if gpu is not None:
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        environment["CUDA_VISIBLE_DEVICES"] = seen[gpu] if gpu < len(seen) and seen[0] else str(gpu)
+    with tempfile.TemporaryDirectory(prefix="probe-", ignore_cleanup_errors=True) as scratch:
+        report, output = Path(scratch) / "report.json", Path(scratch) / "output"
+        settings = {"report": str(report), "seconds": seconds, "limit": limit}
+        environment |= {trial.NAME: f"{__name__}:Probe", trial.SETTINGS: json.dumps(settings)}
+        with output.open("wb") as file:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise TrainingError(f"{command[0]} cannot be started: {error.strerror}.") from None
+            try:
+                code = process.wait(most)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # with its workers and compilers
+                process.wait()
+        found = Measured(**json.loads(report.read_text(encoding="utf-8"))) if report.exists() else None
+        return _judged(found, code, output.read_text(encoding="utf-8", errors="replace"), command)
+
+
+def with_option(command: list[str], new: list[str]) -> list[str]:
+    """The command with an option and its values, such as `--dtype bf16`, instead of the same with others."""
+    name, kept, left = new[0].partition("=")[0], list[str](), 0
+    for one in command:
+        if one == name:
+            left = len(new) - 1  # values that follow it
+        elif left and not one.startswith("-"):
+            left -= 1
+        elif not one.startswith(f"{name}="):
+            kept.append(one)
+            left = 0
+    return [*kept, *new]
+
+
+def _judged(found: Measured | None, code: int | None, output: str, command: list[str]) -> Measured:
+    """What the process has reported, or how it ended."""
+    if found and (found.seconds or found.why or (found.steps and code == 0)):
+        return found
+    if code is None:
+        return Measured(why="it made too few steps in the time that was left")
+    if code:
+        lacking = code == -signal.SIGKILL or bool(OUT_OF_MEMORY.search(output[-20_000:]))
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "")
+        said = "out of memory" if lacking else last[:200]
+        return Measured(why=said if said and code > 0 else f"its process ended with {how}", memory=lacking)
+    name = next((one for one in command if one.endswith(".py")), " ".join(command[1:3]))
+    if not found:
+        raise TrainingError(f"{name} ended without `exactrun.run.Run`, which measures its steps: use it in the script.")
+    raise TrainingError(f"{name} ended without a call of `run.step`, so nothing was measured.")

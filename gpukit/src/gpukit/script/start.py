@@ -1,0 +1,143 @@
+"""How a training script starts and ends: its processes, its device, the folder of its run, and what its end reports."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from exactrun import trial
+from exactrun.errors import TrainingError
+from exactrun.folder import Folder, as_json, on_main
+from exactrun.observer import Observer
+from exactrun.ranks import Ranks
+from exactrun.run import Run
+from gpukit.project.stack import load
+from gpukit.script import runs
+from gpukit.script.device import Device, from_settings
+from gpukit.script.settings import LoopSettings, RunSettings
+from gpukit.track.curve import curve
+from gpukit.track.observers import observers
+
+OF_RUN = ("save_steps", "keep", "log_steps", "max_steps", "max_minutes", "other_processes")  # settings
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a training script is given: `device`, the number format `dtype` of autocast, which is `mixed` unless that is
+    float32, the number of this process among `world`, its samples per step, the folder of the run, and the `options` of
+    `Run` from the command line."""
+
+    device: torch.device
+    dtype: torch.dtype
+    memory_format: torch.memory_format
+    rank: int
+    world: int
+    batch_size: int
+    folder: Path
+    options: dict[str, Any]
+
+    @property
+    def mixed(self) -> bool:
+        return self.dtype != torch.float32
+
+
+def start(settings: LoopSettings, *, scaled: bool = False) -> Start:
+    """Join the processes of torchrun, choose the device, and make the folder of the run, or find the one to resume.
+
+    `scaled`: the loop scales its loss, so that fp16 may be chosen. Sets PyTorch's options for the whole process, such
+    as TF32.
+
+    Raises:
+        SystemExit, TrainingError, CheckpointError: with one sentence, if that is not possible.
+    """
+    ranks, device = join(settings, scaled=scaled)
+    with choose_folder(settings, ranks) as run:
+        folder, size = run.path, batch_size(settings, run, ranks)
+    if size % ranks.world:
+        least = size - size % ranks.world or ranks.world
+        raise TrainingError(
+            f"--batch-size {size} cannot be shared evenly by {ranks.world} processes: use {least} instead."
+        )
+    device.use()
+    options = {name: getattr(settings, name) for name in OF_RUN}
+    return Start(
+        device.device,
+        device.dtype,
+        torch.channels_last if device.channels_last else torch.contiguous_format,
+        ranks.rank,
+        ranks.world,
+        size // ranks.world,
+        folder,
+        options | {"observers": [Report(device), *observers(profile=settings.profile)], "progress": True},
+    )
+
+
+def join(settings: RunSettings, *, scaled: bool) -> tuple[Ranks, Device]:
+    """Join the processes of torchrun, if there are any, and choose the device of this one."""
+    on_gpu = settings.device != "cpu" and torch.cuda.is_available()
+    ranks = Ranks.joined() if dist.is_initialized() else Ranks.start("cuda" if on_gpu else "cpu")
+    return ranks, from_settings(settings, ranks.local_rank, scaled=scaled)
+
+
+def choose_folder(settings: RunSettings, ranks: Ranks) -> Folder:
+    """The run that the settings name, new or resumed, or that of a trial; the caller closes it."""
+    if trial.NAME in os.environ:
+        return Folder(settings.output_dir, {})  # which the trial replaces
+    return on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load()))
+
+
+def batch_size(settings: RunSettings, run: Folder, ranks: Ranks) -> int:
+    """Samples per step over all processes: as set, or the largest number that fits, which is measured once per run."""
+    if settings.batch_size != "auto":
+        return settings.batch_size
+    if "batch_size" not in run.facts:
+        from gpukit.script.finder import find
+
+        run.keep(batch_size=find(ranks=ranks) * ranks.world)
+    return run.facts["batch_size"]
+
+
+class Report(Observer):
+    """Reports the device, and the settings that an earlier start of the run had differently, which it records."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def open(self, run: Run) -> None:
+        run.say(self.device.describe())
+
+    def begin(self, run: Run) -> None:
+        if changed := runs.changed(run.files, run.settings):
+            values = (f"{name} from {then} to {now}" for name, (then, now) in changed.items())
+            run.say(f"Settings changed: {', '.join(values)}.")
+        run.files.keep(settings=as_json(run.settings))
+
+
+def is_evaluated(run: Run, every: int) -> bool:
+    """Whether to evaluate the model in the present step: every so many steps, a few times at first, and in the last
+    step of the run."""
+    step = run.completed + 1
+    return runs.is_evaluated(step, every) or step == run.last
+
+
+def finish(run: Run) -> None:
+    """Report the end of a run, plot its losses, and record its last metrics in run.json; or say how to continue a run
+    that had been finished before."""
+    facts = run.files.facts
+    if facts.get("finished", {}).get("step") == run.completed:
+        new = "another --name" if facts.get("named") else "--no-resume"
+        more = f"Use --max-steps {2 * run.completed} to continue, or {new}."
+        run.say(f"{run.folder} is finished at step {run.completed}. {more}")
+        return
+    run.wait()
+    run.files.keep(finished={"step": run.completed, **run.metrics})
+    scores = "".join(f"{name.replace('_', ' ')} {value:.4g}, " for name, value in run.metrics.items())
+    run.say(f"Done: step {run.completed}, {scores}in {run.folder}")
+    if run.ranks.main and (picture := curve(run.folder)):
+        run.artifact(picture)
+        run.say(f"Plot of the loss: {picture}")
