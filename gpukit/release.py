@@ -58,9 +58,10 @@ def build(tag: str, folder: Path) -> str:
 
 
 def wheel(source: Path, folder: Path, **environment: str) -> Path:
-    """The wheel, built by the package's own build backend."""
-    command = ["uv", "build", "--quiet", "--wheel", f"--out-dir={folder.resolve()}", str(source)]
+    """The wheel, built by the package's own build backend from its source distribution, which is not kept."""
+    command = ["uv", "build", "--quiet", f"--out-dir={folder.resolve()}", str(source)]
     subprocess.run(command, check=True, env={**os.environ, **environment})
+    next(folder.glob(f"{source.name}-*.tar.gz")).unlink()
     return next(folder.glob(f"{source.name}-*.whl"))
 
 

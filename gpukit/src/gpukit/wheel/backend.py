@@ -1,4 +1,8 @@
-"""gpukit's PEP 517 backend: `uv build`, `uvx --from ./gpukit gpukit`, `pip install git+URL#subdirectory=gpukit`."""
+"""gpukit's PEP 517 backend: `uv build`, `uvx --from ./gpukit gpukit`, `pip install git+URL#subdirectory=gpukit`.
+
+From a clone, the wheel contains exactrun, as a project's wheel does, so that `gpukit vendor` can write that one. From
+the source distribution, as `uv build` does it for a release, it contains only gpukit.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,11 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from gpukit.wheel.writer import from_source, version, write
+from gpukit.wheel.writer import for_project, from_source, version, write
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
-    return write(from_source(Path.cwd()), Path(wheel_directory)).name
+    return write(for_project(Path.cwd()), Path(wheel_directory)).name
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
