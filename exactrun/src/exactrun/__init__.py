@@ -21,6 +21,7 @@ that the module uses internally.
 from exactrun.checkpoint import CheckpointError, load_weights
 from exactrun.data import DataError, numpy_generator, seed_all
 from exactrun.errors import TrainingError
+from exactrun.fits import Fits
 from exactrun.metrics import read as read_metrics
 from exactrun.observer import Observer
 from exactrun.run import Run
@@ -28,6 +29,7 @@ from exactrun.run import Run
 __all__ = [
     "CheckpointError",
     "DataError",
+    "Fits",
     "Observer",
     "Run",
     "TrainingError",
