@@ -207,6 +207,7 @@ def test_the_command_needs_no_dashes_and_keeps_its_own(small: Path) -> None:
     assert (options.detach, options.name, options.gpus, options.rest) == (True, "a", "0", ["python", "--", "x"])
     assert cli.parse(["verify", "--json", "--cpu", "--only", "torch"]).rest == ["--json", "--only", "torch"]
     assert cli.parse(["rehearse", "--steps", "9", "--", "a.py", "--steps", "2"]).rest == ["a.py", "--steps", "2"]
+    assert cli.parse(["rehearse", "--", "python", "a.py"]).rest == ["python", "a.py"]
     done = launch(small, "--cpu", "--dry-run", "rehearse", "--steps", "9", docker="exit 1")
     package = json.loads((small / "stack.json").read_text())["package"]
     words = f"python -m exactrun rehearse --steps 9 -- python -m {package}.train"

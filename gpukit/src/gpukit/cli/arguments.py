@@ -92,7 +92,7 @@ ARGUMENTS = {
     ),
     "--option": value("NAME", "the script's option for its batch size; `bs=` if it is bs=64", default="--batch-size"),
     "--minutes": value("N", "measure for at most N minutes (default: 3)", type=float, default=3.0),
-    "--steps": value("N", "steps of each run (default: 14)", type=int),
+    "--steps": value("N", "steps of each run (default: 14)", type=int, default=None),
     "--report": value("FILE", "also write a Markdown file for an issue, without secrets"),
     "PKG": {"help": "a package, such as einops or 'einops>=0.8'", "nargs": "+"},
     "--digest": flag("also pin the base image's digest in the Dockerfile"),
