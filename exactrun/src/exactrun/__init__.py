@@ -14,8 +14,8 @@
     fits        a batch that does not fit in memory, in smaller parts (parts)
     errors      the error of a run that cannot continue
 
-The package adapters has the same for the training loops of Hugging Face, TRL, and Lightning. In parentheses: modules
-that the module uses internally.
+The package adapters has the same for the training loops of Hugging Face, TRL, and Lightning; rehearse kills a script,
+resumes it, and compares every number. In parentheses: modules that the module uses internally.
 """
 
 from exactrun.checkpoint import CheckpointError, load_weights
