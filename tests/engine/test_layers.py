@@ -70,6 +70,7 @@ def test_no_step_runs_again_in_another_entry_point(layered: Project, value: str,
 
 def another_gpukit(one: Project, place: Path) -> None:
     source = shutil.copytree(ROOT / "gpukit", place / "gpukit")
+    shutil.copytree(ROOT / "exactrun", place / "exactrun")
     (source / "src/gpukit/launch/added.py").write_text(f"# {secrets.token_hex()}\n", encoding="utf-8")
     vendor.put(writer.for_project(source), one.path)
     one.user.give(one.path / "vendor")
