@@ -102,7 +102,8 @@ def verify(path: Path, entry: dict[str, Any]) -> None:
 
 def digest(file: BinaryIO) -> str:
     """The SHA-256 of a file, in hexadecimal digits."""
-    found, buffer = hashlib.sha256(), memoryview(bytearray(BUFFER))
+    found = hashlib.sha256()
+    buffer = memoryview(bytearray(BUFFER))
     while count := file.readinto(buffer):
         found.update(buffer[:count])
     return found.hexdigest()

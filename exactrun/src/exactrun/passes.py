@@ -78,7 +78,8 @@ class Order(Sampler[Any]):
 
     def _found(self, seed: int) -> Iterator[Any]:
         """The sampler's batches; the loop's generators are unchanged by what it draws."""
-        batches, outside = None, Seeds()
+        batches = None
+        outside = Seeds()
         for number in count():
             with outside.apart():
                 self.seeds.seed(mix(seed, number))

@@ -85,7 +85,8 @@ def uninterrupted(one: list[Row], other: list[Row]) -> tuple[int, list[str], set
 
 def resumed(whole: list[Row], after: list[Row], noise: set[str]) -> Difference:
     """How a life that was resumed differs from the whole one."""
-    found, known = Difference(), steps(whole)
+    found = Difference()
+    known = steps(whole)
     noisy = _noisy(known, noise)
     for step, row in steps(after).items():
         if what := differing(numbers(known[step]), numbers(row)) if step in known else ["the number of steps"]:

@@ -55,7 +55,8 @@ class _Watch:
     def __init__(self, folder: Path, apart: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.apart, self.begun = folder, os.path.realpath(apart) + os.sep, False
-        self.known, self.busy = set[Path](), threading.local()
+        self.known = set[Path]()
+        self.busy = threading.local()
 
     def __call__(self, event: str, given: tuple[Any, ...]) -> None:
         if event == "open":
@@ -131,7 +132,8 @@ class Written:
 
     def names(self) -> list[str]:
         """What was written, shortly; those that are still there are marked."""
-        here, found = Path.cwd(), []
+        here = Path.cwd()
+        found = []
         for path, before in self.before.items():
             shown = Path(path)
             shown = shown.relative_to(here) if shown.is_relative_to(here) else shown

@@ -180,7 +180,8 @@ def planned(rows: list[Row], cut: bool) -> Plan:
     ends = [one[-1] for one in free[:-1] if one]
     kills = list[int]()
     for order in permutations((starts, middles, ends)):
-        chosen, after = list[int](), 0
+        chosen = list[int]()
+        after = 0
         for wanted in order:
             if step := next((one for one in wanted if one > after), 0):
                 chosen.append(step)

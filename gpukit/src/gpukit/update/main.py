@@ -24,7 +24,7 @@ TRUST = (
 )
 
 
-# Pins the wheels in a folder's pyproject.toml anew where they do not fit its stack.json, and says what it changed.
+# Pins other wheels in a folder's pyproject.toml where they do not fit its stack.json, and says what it changed.
 Renew = Callable[[Path], str]
 
 
