@@ -422,9 +422,12 @@ class Run:
     def _is_over(self) -> bool:
         """Whether the loops end here: the last step was made and saved. When the minutes are over, one more is made."""
         if self._minutes and not self._pending:
-            now, self.progress.until = time.monotonic(), self.progress.until or time.monotonic() + 60 * self._minutes
+            now = time.monotonic()
+            if self.progress.until is None:
+                self.progress.until = now + 60 * self._minutes
             if self.ranks.any(now > self.progress.until):
-                self._minutes, self.last = None, min(self._completed + 1, self.last or self._completed + 1)
+                self._minutes = None
+                self.last = min(self._completed + 1, self.last or self._completed + 1)
         return self.last is not None and self._completed >= self.last and not self._due
 
     def _next(self, batches: Any, epochs: bool) -> Any:

@@ -97,7 +97,7 @@ def _in_place(value: Any) -> bool:
 def _metrics(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """Metrics of torchmetrics, whose sums are in no state_dict, and the keys of their states."""
     for path, one in module.named_modules():
-        if hasattr(type(one), "metric_state"):
+        if hasattr(type(one), "metric_state") and hasattr(one, "_update_count"):  # a collection has only the first
             yield f"{path}: torchmetrics", one
 
 

@@ -139,7 +139,8 @@ class _Walk:
 
     def __init__(self, found: dict[str, Value], exact: bool) -> None:
         self.found, self.exact = found, exact
-        self.left, self.seen = deque[Place](), dict[int, Any]()  # with the objects, so that an id stays theirs
+        self.left = deque[Place]()
+        self.seen = dict[int, Any]()  # with the objects, so that an id stays theirs
 
     def known(self, one: Any) -> None:
         """Leave out what is kept: the object itself, or of a module its parameters and what its state_dict has."""
@@ -339,7 +340,8 @@ def _tensor(value: Tensor, exact: bool = True) -> str:
 
 def _state(state: Any) -> str:
     """A checksum of a generator's state."""
-    parts, left = [], [state]
+    parts = []
+    left = [state]
     while left:
         one = left.pop()
         if isinstance(one, (tuple, dict)) and not (one and isinstance(one, tuple) and type(one[-1]) is int):

@@ -104,7 +104,8 @@ class _Search:
     def __init__(self, requirement: str, received: Received) -> None:
         match = pyproject.REQUIREMENT.fullmatch(requirement.strip())
         self.name = pyproject.canonical(match[1])  # type: ignore[index]
-        self.extras, self.specifier = match[2] or "", match[3] or ""  # type: ignore[index]
+        self.extras = match[2] or ""  # type: ignore[index]
+        self.specifier = match[3] or ""  # type: ignore[index]
         self.facts = data("extensions")["extensions"][self.name]
         self.indexes = Indexes([], Platform("amd64", (), (0, 0)), received, SECONDS, TRIES)  # asked for pages alone
         self.versions: set[str] = set()
@@ -310,7 +311,8 @@ def remedied(findings: Iterable[Finding], stack: Stack, received: Received) -> l
 
     `stack`: with all targets of the project, since `add` pins wheels for all or for none.
     """
-    found, silent = [], False
+    found = []
+    silent = False
     for finding in findings:
         facts = facts_of(finding.title) if finding.cause_id in REMEDIED and not silent else None
         try:
