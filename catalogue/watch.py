@@ -32,13 +32,13 @@ from packaging.version import Version
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpukit/src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import refresh, support
+from gpukit.host.git import attempt, git, refusal
 from gpukit.host.registry import Registry, bare, fetch, parse
 from gpukit.plan import index as simple
 from gpukit.plan import wheels
 from gpukit.plan.packages import GLIBC
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import request
-from gpukit.update.git import attempt, git, refusal
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "catalogue/images.yml"

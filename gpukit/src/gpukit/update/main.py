@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.driver import driver, jetson
+from gpukit.host.git import unmerged
 from gpukit.project import support
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import record, request, summary, trial
-from gpukit.update.git import unmerged
 from gpukit.update.look import Look
 from gpukit.update.template import Template
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpukit.host.git import attempt, git, status
 from gpukit.project.messages import RefusalError
-from gpukit.update.git import attempt, git, status
 
 SCHEMA = 1
 ASIDE = ".gpukit-update"  # the end of a file's name while it is written

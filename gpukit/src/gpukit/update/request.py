@@ -12,9 +12,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from gpukit.host.git import attempt, environment, git, refusal, run
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import trial
-from gpukit.update.git import attempt, environment, git, refusal, run
 from gpukit.update.look import Look
 
 WORKFLOWS = ".github/workflows"

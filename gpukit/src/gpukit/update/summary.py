@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.driver import FIRST_JETPACK_7
+from gpukit.host.git import attempt, git, names, status, unmerged
 from gpukit.project import pyproject
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import version
-from gpukit.update.git import attempt, git, names, status, unmerged
 
 ANSWERS, STACK, PYPROJECT = ".copier-answers.yml", "stack.json", "pyproject.toml"
 OWN_LINES = (ANSWERS, "vendor/")  # files whose changes other lines name

@@ -7,8 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+from gpukit.host.git import attempt, git, refusal
 from gpukit.project.messages import RefusalError
-from gpukit.update.git import attempt, git, refusal
 from gpukit.wheel.vendor import git_address
 
 # PEP 440, as Copier reads tags. A pre-release or development release is only taken if `--to` names it.

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from gpukit.host import uv
+from gpukit.host.git import attempt, environment, git, last_line, run
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
-from gpukit.update.git import attempt, environment, git, last_line, run
 from gpukit.update.template import Template
 
 LEAST = "9.19.0"  # as in copier.yml

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 from gpukit.host.process import Result
@@ -51,7 +52,7 @@ def run(argv: list[str], folder: Path, note: str = "", data: str | None = None, 
 def attempt(folder: Path, *arguments: str, data: str | None = None, note: str = "", **more: str) -> Result:
     done = run(["git", *arguments], folder, note, data, **{"GIT_LITERAL_PATHSPECS": "1", **more})
     if done.code is None:
-        raise RefusalError("git is needed to update a project: install it first.", id="git-missing")
+        raise RefusalError("git is needed for this: install it first.", id="git-missing")
     return done
 
 
@@ -99,3 +100,22 @@ def status(folder: Path) -> dict[str, str]:
 def unmerged(folder: Path) -> list[str]:
     """The entries of the index for files in conflict: `MODE BLOB STAGE<tab>PATH`, relative to the folder."""
     return names(git(folder, "ls-files", "-u", "-z"))
+
+
+def sources(folder: Path) -> list[str]:
+    """The files of a folder that git would commit: tracked, or new and not ignored. Paths are relative to the folder.
+
+    `.env` is never among them. In a folder that is not in a repository, its `.gitignore` files still count.
+    """
+    inside = attempt(folder, "rev-parse", "--is-inside-work-tree").out.strip() == "true"
+    if inside:
+        listed = _sources(folder)
+    else:
+        with tempfile.TemporaryDirectory(prefix="gpukit-") as temporary:
+            git(folder, "init", "--quiet", "--bare", temporary)
+            listed = _sources(folder, f"--git-dir={temporary}", f"--work-tree={folder}")
+    return sorted(path for path in set(listed) if Path(path).name != ".env" and os.path.lexists(folder / path))
+
+
+def _sources(folder: Path, *repository: str) -> list[str]:
+    return names(git(folder, *repository, "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
