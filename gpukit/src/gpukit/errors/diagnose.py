@@ -95,7 +95,6 @@ class Text:
             map(any, zip(self.quiet, informs, (not line.strip() for line in self.lines)))
         ):
             self.quiet = [any(pair) for pair in zip(self.quiet, informs)]
-
         for number in self._handled():
             self.quiet[number] = True
 
@@ -170,7 +169,9 @@ def diagnose(
             return Diagnosis(NOTHING, notes)
     if possible:
         return _answer(possible, text)
-    only_notes = notes and {hit.number for hit in hits}.issuperset(whole.alarms)
+    noted = {hit.number for hit in hits}
+    others = [whole.lines[number] for number in whole.alarms if number not in noted]
+    only_notes = notes and all(any(hit.sign.matches(line) for hit in hits) for line in others)
     return Diagnosis(NOTHING, notes) if only_notes else Diagnosis(UNKNOWN)
 
 
