@@ -7,12 +7,13 @@ import errno
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from gpukit.project.messages import RefusalError
 from gpukit.project.stack import version
 
 TAIL = 64 * 1024  # bytes of an engine's output that are kept to find the error
+PATIENCE = 0.5  # seconds after which output that looks like the engine's error may be the program's
 REMOVED = 10.0  # seconds for the removal of a container; an engine that hangs does not end it
 
 
@@ -237,7 +239,8 @@ def stream(
     reader, writer = _pseudo_terminal() if sys.stderr.isatty() else os.pipe()
     source = subprocess.PIPE if stdin else None
     try:
-        process = subprocess.Popen(command, env=env, stdin=source, stderr=writer, pass_fds=keep)
+        # Podman shows a build's progress on stdout, and Docker an `exec` that fails
+        process = subprocess.Popen(command, env=env, stdin=source, stdout=writer, stderr=writer, pass_fds=keep)
     finally:
         os.close(writer)
     try:
@@ -257,11 +260,17 @@ def stream(
         os.close(reader)
 
 
-def copy(source: int, target: int, hold: tuple[bytes, ...] = ()) -> str:
-    """Copy until the end and return the tail; output that begins with one of `hold` is only returned."""
+def copy(source: int, target: int, hold: tuple[bytes, ...] = (), release: Callable[[], bool] = lambda: False) -> str:
+    """Copy until the end and return the tail.
+
+    Output that begins with one of `hold` is only returned, unless `release` says that it is to be copied too.
+    """
     tail = b""
     held = bool(hold)
     while True:
+        if held and tail and not select.select([source], [], [], PATIENCE)[0] and release():
+            _write(target, tail)
+            held = False
         try:
             data = os.read(source, 65536)
         except OSError as error:

@@ -6,6 +6,7 @@ Tried with Podman 5.4.2, rootless, 2026-11-26.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpukit.project.flags import gpus, take
@@ -16,6 +17,7 @@ USER = 1000  # of the image: a rootless engine cannot build a uid outside its us
 KEEP_ID = f"--userns=keep-id:uid={USER},gid={USER}"  # in the container, this user of the host is that user
 UNCONFINED = "--security-opt=label=disable"  # otherwise SELinux denies the project's folder and the GPU
 DEVICE = "nvidia.com/gpu"  # the kind of CDI device
+INIT_FAILED = b"ERROR (catatonit:"  # how its init reports a program that it cannot start
 ENFORCING = Path("/sys/fs/selinux/enforce")
 
 # Fields of Go templates that Podman has under another name, or in another form.
@@ -75,10 +77,26 @@ def devices(chosen: str) -> list[str]:
 
 
 def build(arguments: list[str], rootless: bool) -> list[str]:
-    """The arguments of `build`: the ids of the image's user, whoever builds it."""
-    if not rootless:
-        return arguments
-    return [re.sub(r"^(--build-arg=USER_[UG]ID=).*", rf"\g<1>{USER}", word) for word in arguments]
+    """The arguments of `build`: the ids of the image's user, whoever builds it, and a path that may hold a comma."""
+    words = [re.sub(r'^--file=(.*,.*)', r'--file="\1"', word) for word in arguments]  # Podman reads a list
+    return [re.sub(r"^(--build-arg=USER_[UG]ID=).*", rf"\g<1>{USER}", word) if rootless else word for word in words]
+
+
+def init_failed(code: int, output: str, arguments: Sequence[str]) -> tuple[int, str]:
+    """Exit status and error of `run`, as without --init, where its init ends with 1 and does not name the program."""
+    if code != 1 or not output.encode().startswith(INIT_FAILED):
+        return code, output
+    rest = list(arguments[1:])
+    while rest and rest[0].startswith("-"):
+        take(rest)
+    program, missing = rest[1] if len(rest) > 1 else "", "No such file" in output
+    why = "executable file `{0}` not found: No such file or directory" if missing else "the path `{0}`: {1}"
+    return (127 if missing else 126), f"Error: crun: {why.format(program, output.rpartition(': ')[2].strip())}"
+
+
+def is_own(output: str) -> bool:
+    """Whether Podman says this of a container that it could not start, with the exit status 126 or 127."""
+    return bool(re.search(r"^Error: .*\b(?:crun|runc|OCI|pasta|rootlessport|slirp4netns|netavark)\b", output))
 
 
 def enforcing() -> bool:

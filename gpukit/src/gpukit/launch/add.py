@@ -11,7 +11,7 @@ from gpukit.errors.known import match_signs
 from gpukit.findings import checks as running
 from gpukit.host.project import Project
 from gpukit.launch import image
-from gpukit.launch.container import enter, flags, start, workplaces
+from gpukit.launch.container import ask, enter, flags, start, workplaces
 from gpukit.launch.found import Found
 from gpukit.project import pyproject
 from gpukit.project.messages import RefusalError, say
@@ -146,10 +146,10 @@ def attempt(project: Project, found: Found, packages: list[str], wanted: str, ex
     """Resolve, then install; why this container, which runs, cannot take it, or a refusal with nothing changed."""
 
     def place(command: list[str], stdin: bytes) -> tuple[int, str, str]:
-        return project.engine.call(*inside(project, found, command), stdin=stdin)
+        return ask(project, False, *inside(project, found, command), stdin=stdin)
 
     def call(*command: str, **env: str) -> tuple[int, str, str]:
-        return project.engine.call(*inside(project, found, list(command), env), stdin=wanted.encode())
+        return ask(project, False, *inside(project, found, list(command), env), stdin=wanted.encode())
 
     replaced: list[str] = []
     # a container that stays may be older than pyproject.toml: then the new packages alone may still fit it
@@ -164,7 +164,7 @@ def attempt(project: Project, found: Found, packages: list[str], wanted: str, ex
             replaced = replaced or changed
             continue
         examine(place)
-        code, errors = project.engine.stream(*inside(project, found, way), stdin=wanted.encode())
+        code, errors, _ = ask(project, True, *inside(project, found, way), stdin=wanted.encode())
         if code:
             raise refusal(project, errors, packages, "")
         return ""

@@ -19,6 +19,7 @@ from gpukit.launch.found import Found, own, vscode
 from gpukit.project.messages import RefusalError, announced, say
 
 FORMAT = "--format={{.ID}}\t{{.Repository}}:{{.Tag}}\t{{.Size}}"
+PRUNE = {"docker": "docker builder prune", "podman": "podman image prune"}
 CHECKPOINTS = ("checkpoints/step-*", "step-*.pt", "checkpoint-*", "*.ckpt")
 
 
@@ -127,7 +128,7 @@ def built_here(project: Project, containers: list[Found], kept: list[str]) -> Pa
 
     note = (
         "A layer that several images share is counted once, and not if another project's image needs it. The build "
-        "cache of all projects also keeps layers: `docker builder prune` frees their space."
+        f"cache of all projects also keeps layers: `{PRUNE[project.engine.name]}` frees their space."
     )
     return Part("containers, networks, and images", lines, remove, note * bool(pictures))
 

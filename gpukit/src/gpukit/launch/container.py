@@ -238,6 +238,23 @@ def enter(project: Project, found: Found, command: list[str], interactive: bool 
     return [*arguments, *environment(project, project.config.remote_env), found.name, *command]
 
 
+def ask(project: Project, show: bool, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    """`docker exec`: exit status, output, errors; `show`: with its progress on stderr. Once more if nothing ran.
+
+    Raises:
+        RefusalError: the container cannot be entered, so the status would be the engine's and not the program's.
+    """
+    call = project.engine.stream if show else project.engine.call
+    for again in (True, False):
+        code, *said = call(*arguments, stdin=stdin)
+        text = "".join(said)
+        if not code or not match_signs(text, "exec-not-started", "no-such-container", "container-stopped"):
+            break
+        if not again or not match_signs(text, "exec-not-started"):
+            raise project.engine.explain(text, "The container cannot be entered")
+    return code, said[0], said[-1]
+
+
 def shell(project: Project, command: list[str]) -> int:
     name = f"{project.tag}-dev"
     if project.show(*enter(project, Found(name, True, "dev"), command or ["bash"])):
