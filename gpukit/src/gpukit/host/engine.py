@@ -16,44 +16,19 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpukit.host import podman, refusals
+from gpukit.host.choice import ENGINES, choose
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import version
+
+if TYPE_CHECKING:
+    from gpukit.errors.machine import Machine
 
 TAIL = 64 * 1024  # bytes of an engine's output that are kept to find the error
 PATIENCE = 0.5  # seconds after which output that looks like the engine's error may be the program's
 REMOVED = 10.0  # seconds for the removal of a container; an engine that hangs does not end it
-
-
-ENGINES = {"docker": "Docker", "podman": "Podman"}
-
-
-def choose(env: Mapping[str, str]) -> str:
-    """docker or podman: what GPUKIT_ENGINE names; otherwise Docker, unless it is Podman's shim; otherwise Podman.
-
-    Raises:
-        RefusalError: GPUKIT_ENGINE names something else.
-    """
-    named = env.get("GPUKIT_ENGINE", "")
-    if named and named not in ENGINES:
-        raise RefusalError(f"GPUKIT_ENGINE is {named!r}: it must be `docker` or `podman`.")
-    if named:
-        return named
-    docker = shutil.which("docker", path=env.get("PATH"))
-    if docker and not is_shim(docker):
-        return "docker"
-    return "podman" if shutil.which("podman", path=env.get("PATH")) else "docker"
-
-
-def is_shim(docker: str) -> bool:
-    """Whether this `docker` runs Podman: a link to it, or the script of the package podman-docker."""
-    if os.path.basename(os.path.realpath(docker)) == "podman":
-        return True
-    with contextlib.suppress(OSError), open(docker, "rb") as file:
-        head = file.read(1024)
-        return head.startswith(b"#!") and b"podman" in head
-    return False
 
 
 class Engine:
@@ -79,7 +54,7 @@ class Engine:
     @cached_property
     def rootless(self) -> bool:
         """Whether the engine runs as this user, who is not root."""
-        if os.getuid() == 0 or self.dry and not self.podman:
+        if os.getuid() == 0 or (self.dry and not self.podman):
             return False
         if self.podman:
             return True
@@ -132,11 +107,12 @@ class Engine:
 
     def explain(self, output: str, fallback: str, kinds: Collection[str] = ()) -> RefusalError:
         """The refusal for an error of this engine."""
-        refusal = refusals.explain(output, fallback, self.cpu_helps, kinds)
+        refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, self._about())
         if refusal.kind == "gpu" and not remote(self.endpoint()):
             from gpukit.host import facts  # only needed here, and slow
 
-            refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, facts.local(None))
+            machine = facts.local(None, engine=self.name)
+            refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, machine)
         host = self.env.get("DOCKER_HOST")
         if host and refusal.id in refusals.NOT_RESPONDING:
             sentence = (
@@ -147,6 +123,15 @@ class Engine:
         if refusal.id in refusals.NOT_RESPONDING and other and not self.env.get("GPUKIT_ENGINE"):
             refusal.args = (f"{refusal} Podman is installed too: `GPUKIT_ENGINE=podman ./launch ...` uses it.",)
         return refusal
+
+    def _about(self) -> Machine | None:
+        """What is known of the machine without asking it."""
+        if not self.podman:
+            return None
+        from gpukit.errors.machine import Engine as Facts
+        from gpukit.errors.machine import Machine
+
+        return Machine(engine=Facts(name=self.name, rootless=self.rootless))
 
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""

@@ -5,19 +5,26 @@ Tried with Podman 5.4.2, rootless, 2026-11-26.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gpukit.project.flags import gpus, take
 
 LEAST = "4.3"  # from here on, keep-id takes a uid: https://github.com/containers/podman/pull/15389 (2026-11-26)
-CDI_LEAST = "5.1"  # for what Container Toolkit 1.19.1 and newer write: its release notes, Known Issues (2026-11-26)
+# Container Toolkit 1.19.1 and newer write a CDI specification that Podman reads from 5.1 on: the toolkit's release notes,
+# Known Issues (2026-11-26)
+CDI_SINCE = "1.19.1"
+CDI_LEAST = "5.1"
 USER = 1000  # of the image: a rootless engine cannot build a uid outside its user's range
 KEEP_ID = f"--userns=keep-id:uid={USER},gid={USER}"  # in the container, this user of the host is that user
 UNCONFINED = "--security-opt=label=disable"  # otherwise SELinux denies the project's folder and the GPU
 DEVICE = "nvidia.com/gpu"  # the kind of CDI device
 INIT_FAILED = b"ERROR (catatonit:"  # how its init reports a program that it cannot start
+SPECIFICATIONS = (Path("/etc/cdi"), Path("/var/run/cdi"))  # where Podman looks for CDI devices
 ENFORCING = Path("/sys/fs/selinux/enforce")
 
 # Fields of Go templates that Podman has under another name, or in another form.
@@ -77,9 +84,29 @@ def devices(chosen: str) -> list[str]:
 
 
 def build(arguments: list[str], rootless: bool) -> list[str]:
-    """The arguments of `build`: the ids of the image's user, whoever builds it, and a path that may hold a comma."""
-    words = [re.sub(r'^--file=(.*,.*)', r'--file="\1"', word) for word in arguments]  # Podman reads a list
-    return [re.sub(r"^(--build-arg=USER_[UG]ID=).*", rf"\g<1>{USER}", word) if rootless else word for word in words]
+    """The arguments of `build`: the image's user is the same whoever builds it, and names are complete."""
+    file = next((word.partition("=")[2] for word in arguments if word.startswith("--file=")), "")
+    found = []
+    for word in arguments:
+        if word.startswith("--file=") and "," in word:  # Podman reads a list, as CSV
+            word = f'--file="{file}"'
+        elif word == "--build-arg=BASE_IMAGE=":
+            word += full_name(Path(file))
+        elif rootless and word.startswith(("--build-arg=USER_UID=", "--build-arg=USER_GID=")):
+            word = f"{word.rpartition('=')[0]}={USER}"
+        found.append(word)
+    return found
+
+
+def full_name(dockerfile: Path) -> str:
+    """The default of BASE_IMAGE with Docker Hub's name, where it has an owner and no registry; empty for others.
+
+    Podman looks a name without a registry up in registries.conf, which lists images such as `python`.
+    """
+    with contextlib.suppress(OSError):
+        default = re.search(r"\$\{BASE_IMAGE:-(([^/.:}]+)/[^}]+)\}", dockerfile.read_text(encoding="utf-8"))
+        return f"docker.io/{default[1]}" if default else ""
+    return ""
 
 
 def init_failed(code: int, output: str, arguments: Sequence[str]) -> tuple[int, str]:
@@ -97,6 +124,40 @@ def init_failed(code: int, output: str, arguments: Sequence[str]) -> tuple[int, 
 def is_own(output: str) -> bool:
     """Whether Podman says this of a container that it could not start, with the exit status 126 or 127."""
     return bool(re.search(r"^Error: .*\b(?:crun|runc|OCI|pasta|rootlessport|slirp4netns|netavark)\b", output))
+
+
+def info(text: str) -> dict[str, Any]:
+    """The facts of `docker info` in JSON, or those of `podman info` with Docker's keys; empty if it is neither."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    if not isinstance(found, dict) or "host" not in found:
+        return found if isinstance(found, dict) else {}
+    host, store = found["host"], found.get("store") or {}
+    system = (host.get("distribution") or {}).get("distribution", "")
+    return {
+        "Podman": True,
+        "ServerVersion": (found.get("version") or {}).get("Version", ""),
+        "OperatingSystem": system or "an unknown system",
+        "SecurityOptions": ["name=rootless"] if (host.get("security") or {}).get("rootless") else [],
+        "DockerRootDir": store.get("graphRoot", ""),
+        "CgroupDriver": host.get("cgroupManager", ""),
+        "DiscoveredDevices": [{"ID": f"{DEVICE}=all"}] if any(map(lists_gpus, SPECIFICATIONS)) else [],
+    }
+
+
+def speaks(info: dict[str, Any]) -> bool:
+    """Whether Podman answers, by itself or through Docker's client."""
+    return "Podman" in info or "containers/storage" in info.get("DockerRootDir", "")
+
+
+def lists_gpus(folder: Path) -> bool:
+    """Whether a CDI specification in this folder has NVIDIA GPUs; Podman itself does not tell."""
+    with contextlib.suppress(OSError):
+        files = [path for path in folder.iterdir() if path.suffix in (".yaml", ".json")]
+        return any(DEVICE in path.read_text(encoding="utf-8", errors="replace") for path in files)
+    return False
 
 
 def enforcing() -> bool:
