@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
 from gpukit.project.messages import RefusalError
 
@@ -31,9 +31,10 @@ def choose(env: Mapping[str, str]) -> str:
 
 def is_shim(docker: str) -> bool:
     """Whether this `docker` runs Podman: a link to it, or the script of the package podman-docker."""
-    if os.path.basename(os.path.realpath(docker)) == "podman":
+    path = Path(docker)
+    if path.resolve().name == "podman":
         return True
-    with contextlib.suppress(OSError), open(docker, "rb") as file:
+    with contextlib.suppress(OSError), path.open("rb") as file:
         head = file.read(1024)
         return head.startswith(b"#!") and b"podman" in head
     return False

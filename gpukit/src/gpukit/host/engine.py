@@ -62,7 +62,7 @@ class Engine:
         host = self.env.get("DOCKER_HOST", "")
         if host:
             with contextlib.suppress(OSError):
-                if os.stat(host.partition("://")[2]).st_uid != os.getuid():
+                if Path(host.partition("://")[2]).stat().st_uid != os.getuid():
                     return False
         elif not self.env.get("DOCKER_CONTEXT") and not _context(self.env):
             return False
@@ -178,10 +178,9 @@ class Engine:
 
 def _context(env: Mapping[str, str]) -> str:
     """The context that `docker context use` has chosen; empty for the default one."""
-    folder = env.get("DOCKER_CONFIG") or os.path.join(env.get("HOME", ""), ".docker")
+    folder = Path(env.get("DOCKER_CONFIG") or Path(env.get("HOME", "")) / ".docker")
     try:
-        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-            chosen = json.load(file).get("currentContext") or ""
+        chosen = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("currentContext") or ""
     except (OSError, ValueError, AttributeError):
         return ""
     return "" if chosen == "default" else chosen

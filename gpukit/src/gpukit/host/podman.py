@@ -1,4 +1,4 @@
-"""Podman's words for what launch says to Docker: arguments in, arguments out. `Engine.words` calls it, and nothing else.
+"""Podman's words for what launch says to Docker: arguments in, arguments out, for `Engine.words`.
 
 Tried with Podman 5.4.2, rootless, 2026-11-26.
 """
@@ -15,8 +15,8 @@ from typing import Any
 from gpukit.project.flags import gpus, take
 
 LEAST = "4.3"  # from here on, keep-id takes a uid: https://github.com/containers/podman/pull/15389 (2026-11-26)
-# Container Toolkit 1.19.1 and newer write a CDI specification that Podman reads from 5.1 on: the toolkit's release notes,
-# Known Issues (2026-11-26)
+# Container Toolkit 1.19.1 and newer write a CDI specification that Podman reads from 5.1 on.
+# https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/release-notes.html#known-issues (2026-11-26)
 CDI_SINCE = "1.19.1"
 CDI_LEAST = "5.1"
 USER = 1000  # of the image: a rootless engine cannot build a uid outside its user's range
