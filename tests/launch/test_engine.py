@@ -207,7 +207,6 @@ def test_the_status_the_output_and_the_files_are_the_programs(project: Path, pla
     assert left(project) == []
 
 
-@SAME_ON_PODMAN
 def test_an_engine_that_refuses_gpus(project: Path) -> None:
     for command in (
         ["run", "--", "true"],
@@ -377,7 +376,6 @@ def read_until(terminal: int, words: bytes | None, seconds: float) -> bytes:
     return seen
 
 
-@SAME_ON_PODMAN
 def test_how_an_engines_error_ends(project: Path) -> None:
     path = project / ".devcontainer/cpu/devcontainer.json"
     before = path.read_text()
