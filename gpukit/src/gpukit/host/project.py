@@ -138,7 +138,7 @@ class Project:
         commands = self.config.initialize_command
         if not commands or self.dry:
             return
-        env = {**self.env, "GPUKIT_ENTRANCE": "launch"}
+        env = {**self.env, "GPUKIT_ENTRANCE": "launch", "GPUKIT_ENGINE": self.engine.name}
         for command in commands.values() if isinstance(commands, dict) else [commands]:
             argv = command if isinstance(command, list) else ["/bin/sh", "-c", command]
             try:
