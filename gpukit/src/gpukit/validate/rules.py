@@ -68,6 +68,9 @@ def flags_and_mounts(name: str, config: Config) -> Iterator[Problem]:
 
 
 def safe(name: str, raw: Mapping[str, Any], container: Container) -> Iterator[Problem]:
+    if name != PODMAN and raw.get("updateRemoteUserUID") is False:
+        remedy = "remove it: without it, files created inside are not the host user's"
+        yield Problem(name, "/updateRemoteUserUID", "must be true", remedy)
     if not {"containerUser", "remoteUser"} & {*raw}:
         yield Problem(name, "/containerUser", "is missing", REGULAR_USER)
     elif container.user in ("root", "0"):
