@@ -107,10 +107,13 @@ def podman(raw: Mapping[str, Any], container: Container, main: Container) -> Ite
     if raw.get("updateRemoteUserUID") is not False:
         what = "is not false, so that VS Code builds a user whom the engine cannot have"
         yield Problem(PODMAN, "/updateRemoteUserUID", what, 'write "updateRemoteUserUID": false')
-    ours, theirs = container.settings(), main.settings()
-    if main.runtime:  # which Podman replaces
-        ours["deploy"] = theirs["deploy"]
-        theirs.pop("environment/NVIDIA_VISIBLE_DEVICES", None)
+    if bool(container.gpu) != bool(main.gpu or main.runtime):
+        yield Problem(PODMAN, "/runArgs", f"requests {container.gpu or 'no GPU'}, unlike {MAIN}", "make both the same")
+    ours = container.settings()
+    theirs = main.settings()
+    for place in ("deploy", "environment/NVIDIA_VISIBLE_DEVICES"):  # in Podman's own words
+        ours.pop(place, None)
+        theirs.pop(place, None)
     for place in sorted({*ours, *theirs}):
         if ours.get(place) != theirs.get(place):
             what = f"{place} is {quoted(ours.get(place))}, but {quoted(theirs.get(place))} in {MAIN}"
