@@ -107,14 +107,9 @@ def podman(raw: Mapping[str, Any], container: Container, main: Container) -> Ite
     if raw.get("updateRemoteUserUID") is not False:
         what = "is not false, so that VS Code builds a user whom the engine cannot have"
         yield Problem(PODMAN, "/updateRemoteUserUID", what, 'write "updateRemoteUserUID": false')
-    if bool(container.gpu) != bool(main.gpu or main.runtime):
-        yield Problem(PODMAN, "/runArgs", f"requests {container.gpu or 'no GPU'}, unlike {MAIN}", "make both the same")
     ours = container.settings()
     theirs = main.settings()
-    for place in ("deploy", "environment/NVIDIA_VISIBLE_DEVICES"):  # in Podman's own words
-        ours.pop(place, None)
-        theirs.pop(place, None)
-    for place in sorted({*ours, *theirs}):
+    for place in sorted({*ours, *theirs} - {"deploy"}):  # the GPU, in Podman's own words
         if ours.get(place) != theirs.get(place):
             what = f"{place} is {quoted(ours.get(place))}, but {quoted(theirs.get(place))} in {MAIN}"
             yield Problem(PODMAN, "", what, "make both the same")
