@@ -23,6 +23,7 @@ USER = 1000  # of the image: a rootless engine cannot build a uid outside its us
 KEEP_ID = f"--userns=keep-id:uid={USER},gid={USER}"  # in the container, this user of the host is that user
 UNCONFINED = "--security-opt=label=disable"  # otherwise SELinux denies the project's folder and the GPU
 DEVICE = "nvidia.com/gpu"  # the kind of CDI device
+COMPOSE = {"PODMAN_COMPOSE_WARNING_LOGS": "false"}  # otherwise it names its provider at each call
 INIT_FAILED = b"ERROR (catatonit:"  # how its init reports a program that it cannot start
 SPECIFICATIONS = (Path("/etc/cdi"), Path("/var/run/cdi"))  # where Podman looks for CDI devices
 ENFORCING = Path("/sys/fs/selinux/enforce")

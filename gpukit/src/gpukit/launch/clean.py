@@ -176,7 +176,7 @@ def images(project: Project, theirs: list[Found]) -> list[tuple[str, str, str]]:
     for one in wanted:
         output = project.engine.get("images", f"--filter={one}", FORMAT)
         for line in output.splitlines():
-            identity, name, size = line.split("\t")
+            identity, name, size = line.replace("localhost/", "").split("\t")  # Podman's prefix of local images
             if not any(image.startswith(f"sha256:{identity}") for image in used):
                 found.setdefault(identity, (identity, name, size))
     return list(found.values())

@@ -198,7 +198,7 @@ def make_room(project: Project, name: str, otherwise: str) -> None:
 
 def up(project: Project) -> str:
     """Start the container that stays, unless it runs; its name."""
-    if compose.there(project):
+    if compose.there(project) and not project.engine.podman:
         return compose.up(project)
     name = f"{project.tag}-dev"
     arguments = ["--detach", *flags(project, name, "dev", remote=False), project.tag, "sleep", "infinity"]
@@ -206,11 +206,14 @@ def up(project: Project) -> str:
         return name
     if any(found.name == name and found.running for found in own(project)):
         say(f"{name} is already running: `./launch shell` opens a shell in it.")
-        return name
-    make_room(project, name, "")
-    project.prepare()
-    image.ensure(project)
-    start(project, *arguments, says=f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it.")
+    else:
+        make_room(project, name, "")
+        project.prepare()
+        image.ensure(project)
+        says = f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it."
+        start(project, *arguments, says=says)
+    if compose.there(project):  # and the engine is Podman
+        compose.up_on_podman(project)
     return name
 
 
