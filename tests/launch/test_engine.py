@@ -10,6 +10,7 @@ import pty
 import pwd
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -172,7 +173,9 @@ def start(
     variables = environment(root, engine, **env)
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **(options or {})}
     if place.engine == "podman":
-        words = [PODMAN_AS, place.user, "env", *(f"{name}={value}" for name, value in variables.items())]
+        file = place.home / "variables"  # no list of processes shows them
+        file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
+        words = [PODMAN_AS, place.user, "sh", "-c", '. "$0"; exec "$@"', str(file)]
         return subprocess.Popen([*words, command, *arguments], cwd=root, text=True, **pipes)
     group = Path(engine.removeprefix("unix://")).stat().st_gid
     return subprocess.Popen(

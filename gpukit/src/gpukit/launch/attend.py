@@ -94,13 +94,22 @@ class Attended:
         From its own start on, docker sends Ctrl-C to the container as any other key. Until the program runs, nothing
         receives it there, so it is a signal too.
         """
+        import fcntl
         import pty  # here, because only an interactive run needs these
         import termios
         import threading
         import tty
 
+        def resize(*_: Any) -> None:
+            """Podman takes the size of the terminal that it reads, Docker that of its output."""
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
+            if self.process:
+                self.process.send_signal(signal.SIGWINCH)
+
         before = termios.tcgetattr(0)
         ours, theirs = pty.openpty()
+        resize()
+        resized = signal.signal(signal.SIGWINCH, resize)
         end, ended = os.pipe()
         os.set_blocking(ours, False)
         tty.setraw(theirs)
@@ -113,6 +122,7 @@ class Attended:
             os.close(ended)
             typing.join()
             termios.tcsetattr(0, termios.TCSADRAIN, before)
+            signal.signal(signal.SIGWINCH, resized)
             for descriptor in (ours, theirs, end):
                 os.close(descriptor)
 
