@@ -197,3 +197,4 @@ class Attended:
                 self.process.wait(timeout=1)  # it may just have ended
             if self.process.poll() is None:
                 self.process.kill()  # nothing has run yet, so there is nothing to save
+                self.engine.remove(self.name)  # Podman's container would keep our stderr open
