@@ -62,7 +62,7 @@ def cdi(info: dict[str, Any]) -> bool:
 
 @check(
     "client",
-    "Engine's client",
+    "Docker client",
     causes=(
         "docker-not-installed podman-not-installed wsl-integration docker-client-hangs docker-is-podman "
         "docker-client-broken"
@@ -89,7 +89,7 @@ def client(probes: Any, stack: Stack) -> Finding:
 
 @check(
     "engine",
-    "Container engine",
+    "Docker engine",
     needs="client",
     causes=(
         "docker-down docker-denied docker-hangs docker-host-silent docker-context client-too-old docker-is-podman "
