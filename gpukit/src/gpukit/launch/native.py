@@ -38,6 +38,7 @@ DOCTOR = "`./launch doctor --only driver` says why"
 AND_TELL = """\
 trap : INT TERM; file=$1; shift; "$@"; status=$?
 echo $status >"$file"; echo "launch: it ended with status $status." >&2; exit $status"""
+TOLD = re.compile(rb"launch: it ended with status \d+\.\n\Z")
 A_MINUTE = 60.0  # to save, as in a container
 
 
@@ -321,14 +322,13 @@ def follow(project: Project, name: str = "", attended: bool = False) -> int:
     files = {kind: folder(project) / f"{name}.{kind}" for kind in ("log", "status", "json")}
     passing_on = container.passing_on(lambda number: os.killpg(entry["pid"], number), attended)
     with passing_on, files["log"].open("rb") as log:
-        while True:
+        running = True
+        while running:
             running = alive(entry)
             text = log.read()
-            sys.stdout.buffer.write(text)
+            sys.stdout.buffer.write(TOLD.sub(b"", text) if attended else text)
             sys.stdout.flush()
-            if not running and not text:
-                break
-            time.sleep(0.1)
+            time.sleep(0.1 * running)
     try:
         status = int(files["status"].read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -10,16 +10,16 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gpukit.host.git import refusal
-from gpukit.host.process import Result
 from gpukit.project.messages import RefusalError, announced, say
 from gpukit.remote.there import MARK
 
@@ -38,6 +38,14 @@ START = (
     '"import sys; f = open(int(sys.argv[1]), sys.argv[2]); exec(f.read(int(f.readline())))" {}; '
     f"done; done; python3 --version; exit {NO_PYTHON}"
 )
+# What ssh prints when it cannot connect, and the remedy; its own text is shown too.
+FAILURES = {
+    "IDENTIFICATION HAS CHANGED": "its key is not the one that ssh knows: ask who runs it whether it was reinstalled, "
+    "and if so, remove the old key with the `ssh-keygen -R` command that ssh names above",
+    "Host key verification failed": "ssh does not know its key: connect once with `ssh {}`, and compare fingerprints",
+    "Permission denied": "it does not accept your key or password: `ssh-copy-id {}` adds your key",
+    "Could not resolve hostname": "no machine has this name: check it, or add it to ~/.ssh/config",
+}
 Answer = dict[str, Any]
 
 
@@ -46,7 +54,7 @@ class Host:
 
     def __init__(self, name: str, folder: str) -> None:
         url = re.fullmatch(r"(ssh://[^/]+)(?:/(.*))?", name)
-        plain = re.fullmatch(r"((?:[^@:]+@)?(?:\[[^]]+\]|[^:\[]+))(?::(.*))?", name)
+        plain = re.fullmatch(r"((?:[^@:]+@)?(?:\[[^]]+\]|[^@:\[]+))(?::(.*))?", name)
         found = url or plain
         if not found or name.startswith("-") or re.search(r"\s", found[1]):
             raise RefusalError(f"--host {name}: write a machine as ssh knows it, such as me@box, or me@box:FOLDER.")
@@ -65,7 +73,12 @@ class Host:
         return ["ssh", *ALIVE, "-o", f"ControlPath={self.socket}", *arguments]
 
     def control(self, command: str) -> bool:
-        done = subprocess.run(self.ssh("-O", command, self.destination), stdin=subprocess.DEVNULL, capture_output=True)
+        """Ask the open connection, or end it; whether there is one."""
+        ask = self.ssh("-O", command, self.destination)
+        try:
+            done = subprocess.run(ask, stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWERS)
+        except subprocess.TimeoutExpired:
+            return False
         return done.returncode == 0
 
     def connect(self) -> None:
@@ -76,6 +89,7 @@ class Host:
                 if subprocess.run(ask, stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWERS).returncode == 0:
                     return
             self.control("exit")
+        self.socket.unlink(missing_ok=True)  # of one that was killed
         with tempfile.TemporaryFile() as errors, announced(f"Connecting to {self.destination} ..."):
             more = ["-o", "ControlMaster=yes", "-o", f"ControlPersist={PERSIST}", "-fN"]
             # not a pipe: the connection keeps it open
@@ -85,7 +99,9 @@ class Host:
         if text:
             print(text, end="", file=sys.stderr)
         if code:
-            raise refusal(Result(code, err=text), f"{self.destination} cannot be reached")
+            last = (text.splitlines() or [f"ssh ended with status {code}"])[-1]
+            why = next((why for words, why in FAILURES.items() if words in text), last).format(self.destination)
+            raise RefusalError(f"{self.destination} cannot be reached: {why.rstrip('.')}.", LOST)
 
     # Requests
 
@@ -192,13 +208,23 @@ class Host:
     def forwarding(self, here: int, there: int) -> Iterator[subprocess.Popen[bytes]]:
         """Forward a port of this machine to one there; the process ends when the connection does."""
         forward = ["-L", f"127.0.0.1:{here}:127.0.0.1:{there}"]
-        command = self.ssh("-N", "-o", "ExitOnForwardFailure=yes", *forward, self.destination)
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL) as line:
+        # `cat` waits; with -N, ssh would end at once, because another process of it holds the connection
+        command = self.ssh("-o", "ExitOnForwardFailure=yes", *forward, self.destination, "cat")
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as line:
             try:
+                wait_for_port(here, line)
                 yield line
             finally:
                 line.terminate()
                 subprocess.run(self.ssh("-O", "cancel", *forward, self.destination), capture_output=True)
+
+
+def wait_for_port(port: int, line: subprocess.Popen[bytes]) -> None:
+    """Until this machine's port is forwarded, or cannot be."""
+    while line.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
 
 
 class Ended:

@@ -131,17 +131,20 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
     local = list(walk(base, [])) if base.is_dir() else [base]
     looks = {str(one.relative_to(root)): look(one) for one in local}
     known = {name: found[:2] for name, found in looks.items() if found}
-    own, came, size = [], [], 0
+    own, came, size, same = [], [], 0, 0
     request = {"path": str(inside), "leave_out": leave_out, "known": known}
     try:
         with host.exchange("send", **request) as (process, answers), announced(f"Fetching {path} ..."):
             for answer in answers:
                 if "done" in answer:
+                    same += answer["same"]
                     break
                 name = answer["name"]
                 if not _is_in(name, inside):
                     raise RefusalError(f"{host} sent {name!r}, which is not in {path}.")
-                if _place(root, answer, record, process.stdout):
+                if "link" in answer and identify(root / name) == ["link", answer["link"]]:
+                    same += 1
+                elif _place(root, answer, record, process.stdout):
                     came.append(name)
                     size += answer.get("size", 0)
                 else:
@@ -151,7 +154,7 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
         write_json(root / FETCHED, record)
     if own:
         say(f"Not fetched, because other files of that name are here: {some(own)}. Rename yours first.")
-    more = f", {answer['same']} are here already" if answer["same"] else ""
+    more = f", {same} are here already" if same else ""
     more += f", {answer['left_out']} checkpoints stay there (--checkpoints)" if answer["left_out"] else ""
     say(f"{path}: {amount(len(came), size)} fetched{more}.")
     return came
@@ -177,7 +180,7 @@ def _place(root: Path, answer: dict[str, Any], record: dict[str, Any], stream: A
     mine = before and record.get(name) != before and (not answer.get("sent") or answer["sent"] != _digest(path))
     target = answer.get("link")
     if target is not None and (_leaves(name, target) or mine):
-        return identify(path) == ["link", target]
+        return False
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name[:100]}.{os.getpid()}")
     digest = hashlib.blake2b(digest_size=16)

@@ -15,6 +15,7 @@ from gpukit.host.project import Project, slug
 from gpukit.launch.clean import CHECKPOINTS
 from gpukit.launch.container import DOCKERS_OWN, passed
 from gpukit.launch.notebook import PORTS
+from gpukit.project import flags
 from gpukit.project.messages import CALLED, RefusalError, say
 from gpukit.remote import files
 from gpukit.remote.connection import LOST, Host
@@ -41,9 +42,11 @@ class Remote:
     # What goes there
 
     def variables(self) -> dict[str, str]:
-        """The variables that containers get by name, those of `-e`, and the choice of GPUs; from here and from .env."""
-        env = self.project.env
-        names = {*self.project.config.by_name, "GPUS"}
+        """What is set here or in .env of: variables that containers get by name, mirrors, GPUs; and those of `-e`."""
+        env, config = self.project.env, self.project.config
+        names = {*config.by_name, *config.build_args, "GPUS"}
+        names |= {name for name, value in config.env_files if value is None}
+        names |= {value for option, value in flags.options(config.run_args) if option == "--env"}
         found = {name: env[name] for name in names if name in env}
         given = vars(self.options).get("variables", []) if self.options.command == "run" else []
         found.update(passed(self.project, given)[1])
