@@ -6,6 +6,7 @@ There, the PATH has no git, rsync, or sudo. Without root, the second user is thi
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import shutil
 import socket
@@ -82,8 +83,10 @@ def box(user: str = "", **environment: str) -> Iterator[Box]:
             home.mkdir()
         else:
             user = f"box{os.getpid()}"
+            groups = [f"--groups={group.gr_name}" for group in grp.getgrall() if group.gr_name == "docker"]
             # a password that is only locked would also lock out keys
-            subprocess.run(["useradd", "--password=*", "--create-home", f"--home-dir={home}", user], check=True)
+            create = ["useradd", "--password=*", "--create-home", f"--home-dir={home}", *groups, user]
+            subprocess.run(create, check=True)
             stack.callback(subprocess.run, ["userdel", "--force", user], check=True, capture_output=True)
         programs(place)
         (place / "laptop").mkdir()

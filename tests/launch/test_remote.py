@@ -24,7 +24,7 @@ from gpukit.cli import main as cli
 from gpukit.project.messages import RefusalError
 from gpukit.remote import connection, files, there
 from gpukit.remote.connection import Host
-from tests.conftest import git, started
+from tests.conftest import ENGINE, cannot, git, started
 
 from .box import NAME, Box, box
 from .conftest import write_project
@@ -58,6 +58,7 @@ def machine(indexes: Path) -> Iterator[Box]:  # noqa: F811
         UV_INDEX="pytorch=file://{place}/indexes/cpu",
         UV_PYTHON_DOWNLOADS="never",
         UV_PYTHON_PREFERENCE="only-system",
+        DOCKER_HOST=ENGINE,
     ) as found:
         shutil.copytree(indexes, found.place / "indexes")
         (found.place / "indexes").chmod(0o755)
@@ -65,10 +66,11 @@ def machine(indexes: Path) -> Iterator[Box]:  # noqa: F811
 
 
 class Laptop:
-    """A project, and its `./launch`; `home`: of the user who works there."""
+    """A project, and its `./launch`."""
 
-    def __init__(self, root: Path, machine: Box) -> None:
+    def __init__(self, root: Path, machine: Box, native: bool = True) -> None:
         self.root, self.machine = root, machine
+        self.flags = ["--native", "--cpu"] if native else ["--cpu"]
         python = subprocess.run([machine.place / "path/python3", "--version"], capture_output=True, text=True).stdout
         version = ".".join(python.split()[1].split(".")[:2])
         native = {**FACTS, "torch": "2.13.0+cu130", "python": version, "pythons": [version]}
@@ -88,7 +90,7 @@ class Laptop:
         return self.machine.home / "gpukit/small"
 
     def argv(self, *arguments: str, host: str = NAME) -> list[str]:
-        return ["/bin/sh", str(self.root / "launch"), f"--host={host}", "--native", "--cpu", *arguments]
+        return ["/bin/sh", str(self.root / "launch"), f"--host={host}", *self.flags, *arguments]
 
     def launch(self, *arguments: str, host: str = NAME, **env: str) -> subprocess.CompletedProcess[str]:
         command = self.argv(*arguments, host=host)
@@ -99,7 +101,7 @@ class Laptop:
     def training(self) -> Iterator[subprocess.Popen[str]]:
         """`run` that follows a training."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        command = self.argv("run", "-e", f"EXPECTED={SECRET}", "--", "python", "train.py")
+        command = self.argv("run", "-e", f"EXPECTED={SECRET}", "--", "python3", "train.py")
         with started(*command, env=self.env, stdin=subprocess.DEVNULL, start_new_session=True, **pipes) as process:
             assert process.stdout.readline() == "begun True\n", process.stderr.read()
             yield process
@@ -147,7 +149,7 @@ def test_run_returns_the_status_of_the_program(laptop: Laptop) -> None:
     (laptop.root / "data").mkdir()
     (laptop.root / "data/big.bin").write_text("ignored")
     for status in ("7", "0", "255"):
-        done = laptop.launch("run", "-e", f"EXPECTED={SECRET}", "--", "python", "train.py", status)
+        done = laptop.launch("run", "-e", f"EXPECTED={SECRET}", "--", "python3", "train.py", status)
         assert (done.returncode, done.stdout) == (int(status), "begun True\na warning\n"), done.stderr
         assert NAME in done.stderr.splitlines()[0]
     git_would = {name for name in contents(laptop.root) if not name.startswith(("data/", ".env", "outputs/"))}
@@ -158,6 +160,10 @@ def test_run_returns_the_status_of_the_program(laptop: Laptop) -> None:
 
 
 def test_a_lost_connection_ends_nothing(laptop: Laptop) -> None:
+    lost(laptop)
+
+
+def lost(laptop: Laptop) -> None:
     with laptop.training() as process:
         sessions = [int(pid) for pid in children(process.pid) if "ssh" in command_line(pid)]
         for pid in sessions:
@@ -176,6 +182,10 @@ def test_a_lost_connection_ends_nothing(laptop: Laptop) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_saves_and_stops(laptop: Laptop, number: signal.Signals) -> None:
+    interrupted(laptop, number)
+
+
+def interrupted(laptop: Laptop, number: signal.Signals = signal.SIGINT) -> None:
     with laptop.training() as process:
         os.killpg(process.pid, number)
         process.communicate(timeout=30)
@@ -188,7 +198,7 @@ def test_values_are_in_no_list_of_processes_and_no_file(laptop: Laptop, tmp_path
         assert SECRET not in laptop.machine.processes().replace(f"EXPECTED={SECRET}", "", 2)  # typed by the user
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=30)
-    done = laptop.launch("run", "-d", "--name", "quiet", "-e", "HF_TOKEN", "--", "python", "train.py", "0")
+    done = laptop.launch("run", "-d", "--name", "quiet", "-e", "HF_TOKEN", "--", "python3", "train.py", "0")
     assert done.returncode == 0 and SECRET not in done.stdout + done.stderr
     where = [laptop.machine.home, laptop.machine.place, laptop.root]
     hits = subprocess.run(["grep", "-rlF", SECRET, *where], capture_output=True, text=True).stdout.split("\n")
@@ -258,6 +268,30 @@ def children(pid: int) -> list[str]:
 
 def command_line(pid: str) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
+@pytest.mark.engine
+def test_the_same_in_a_container(tmp_path: Path, machine: Box) -> None:
+    def docker(*arguments: str) -> list[str]:
+        command = ["docker", "-H", ENGINE, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=100).stdout.split()
+
+    if not docker("image", "ls", "-q", "standin/python:slim"):
+        cannot(f"needs an engine on {ENGINE}, and the image standin/python:slim")
+    laptop = Laptop(tmp_path / "small", machine, native=False)
+    (laptop.root / "pyproject.toml").write_text(PYPROJECT.replace('"torch", "fruit"', "").replace('"jupyterlab"', ""))
+    label = f"--filter=label=gpukit.project={laptop.there}"
+    try:
+        done = laptop.launch("run", "-e", f"EXPECTED={SECRET}", "--", "python3", "train.py", "7")
+        assert (done.returncode, done.stdout) == (7, "begun True\n") and "a warning" in done.stderr, done.stderr
+        assert docker("ps", "-aq", label) == []
+        interrupted(laptop)
+        lost(laptop)
+    finally:
+        for container in docker("ps", "-aq", label):
+            docker("rm", "--force", container)
+        for image in docker("images", "-q", label):
+            docker("rmi", "--force", image)
 
 
 # Files
