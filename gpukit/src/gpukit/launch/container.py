@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -284,6 +287,47 @@ def logs(project: Project, name: str = "", follow: bool = False) -> int:
     code = project.engine.become(*arguments)
     ended(project, found[0].name)
     return code
+
+
+def follow(project: Project, name: str = "", attended: bool = False) -> int:
+    """The output of a run in the background, from its beginning, and then its exit status.
+
+    `attended`: as if it ran in the foreground. Signals are passed on to it, and when it has ended, it is removed.
+    """
+    found = [one for one in own(project) if one.role == "run" and (not name or one.name.endswith(f"-{name}"))]
+    if not found:
+        return logs(project, name, follow=True)
+    run = found[0].name
+    with passing_on(lambda number: project.engine.call("kill", f"--signal={number}", run), attended):
+        command = project.engine.argv("logs", "--follow", run)
+        process = subprocess.Popen(command, env=project.engine.env, start_new_session=attended)
+        try:
+            process.wait()
+        finally:
+            process.terminate()
+        status = project.engine.call("wait", run)[1].strip()
+    if not attended:
+        ended(project, run)
+    elif status:
+        project.engine.call("rm", run)
+    return int(status) if status.isdecimal() else 1
+
+
+@contextlib.contextmanager
+def passing_on(tell: Callable[[int], object], attended: bool) -> Iterator[None]:
+    """If `attended`, pass on Ctrl-C and SIGTERM, and do not end because of them; end at SIGHUP, after cleanup."""
+
+    def pass_on(number: int, _frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            tell(number)
+
+    handlers = {signal.SIGINT: pass_on, signal.SIGTERM: pass_on, signal.SIGHUP: lambda *_: sys.exit(129)}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items() if attended}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def wait_for_output(name: str, silent: Callable[[], bool], age: float) -> bool:
