@@ -42,7 +42,7 @@ def rehearse(folder: Path, script: str, *arguments: str) -> tuple[int, str, floa
 
 
 def main() -> None:
-    with Benchmark("rehearse", "Rehearsals of scripts", packages=("torch", "numpy")) as bench:
+    with Benchmark("Rehearsals", __doc__, rounds=1, packages=("torch", "numpy")) as bench:
         bench.columns = ["script", "exit code", "as it should be", "CPU time (s)"]
         for number, (name, one) in enumerate(OMISSIONS.items()):
             code, text, used = rehearse(bench.spare / f"omission-{number}", one.script())

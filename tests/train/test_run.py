@@ -278,14 +278,6 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert ended == ["finished", "failed", "stopped"]
 
 
-def test_a_sharded_model_is_refused(tmp_path: Path) -> None:
-    """FSDP's parameters are DTensors, which have a device mesh."""
-    model = nn.Linear(2, 2)
-    model.weight.device_mesh = object()
-    with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="sharded"):
-        run.keep(model=model)
-
-
 def test_the_best_checkpoint_is_kept_too(tmp_path: Path) -> None:
     with Run(tmp_path / "x", save_steps=1, keep=1, best="held_out") as run:
         for _, held_out in run.enumerate([3.0, 1.0, 2.0, 4.0]):

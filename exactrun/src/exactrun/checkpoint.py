@@ -30,13 +30,13 @@ from torch import Tensor, nn
 from torch.utils.serialization import config
 
 from exactrun.hashed import DamageError, Written, readable, sync, verify
+from exactrun.shards import like
 
 FORMAT = 2
 FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json", "model.pt", "state.pt"
 NAME = re.compile(r"step-(\d{8,})(\.old)?")
 SPARE = ".tmp"  # ends the name of a folder that is being written or removed
 SUM = '{"sha256 of the lines below": "%s",\n'  # the manifest's first line
-RANKS = "ranks"  # in the manifest of a sharded checkpoint: the number of ranks that saved it (sharded.py)
 NEW_RUN = "or start a new run in another folder"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
@@ -194,7 +194,8 @@ def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -
         prefix = "" if name == "model" else f"{name}."
         weights = {key.removeprefix(prefix): one for key, one in found.weights.items() if key.startswith(prefix)}
         compare(found.path, found.about, {name: fingerprint(module)})
-        module.load_state_dict({key: weights[key.replace("_orig_mod.", "")] for key in module.state_dict()})
+        present = module.state_dict()
+        module.load_state_dict({key: like(weights[key.replace("_orig_mod.", "")], one) for key, one in present.items()})
     return found.step
 
 
@@ -321,8 +322,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _load(path: Path, manifest: dict[str, Any]) -> Loaded:
-    if RANKS in manifest:
-        raise CheckpointError(f"{path} is a sharded checkpoint: resume with --fsdp, {NEW_RUN}.")
     weights, state = (read(path / name, manifest["files"][name]) for name in (WEIGHTS, STATE))
     return Loaded(path, manifest["step"], weights, state, manifest["about"], manifest["metric"])
 

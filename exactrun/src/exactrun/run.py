@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from exactrun import checkpoint, checks, streams, trial
+from exactrun import checkpoint, checks, shards, streams, trial
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError, check_finite
@@ -228,9 +228,7 @@ class Run:
                     f"run.keep already has an object with the name {name}: use another name, or run.epochs for the "
                     "loop around it."
                 )
-            if isinstance(one, nn.Module) and any(hasattr(each, "device_mesh") for each in one.parameters()):
-                raise TrainingError(f"run.keep: {name} is sharded (FSDP); use exactrun.adapters.sharded instead.")
-            state = capture(one, name)
+            state = shards.local(capture(one, name))
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
@@ -705,15 +703,19 @@ class Run:
             self._look()
         weights, kept = dict[str, Tensor](), dict[str, Any]()
         for name, one in self._objects.items():
-            state = capture(one, name)
+            if isinstance(one, nn.Module):
+                inner = unwrapped(one)
+                parameters = shards.local([*inner.parameters()])
+                check_finite(f"a weight of {name}", parameters, self._completed, self.ranks)
+                buffers = shards.local([*inner.buffers()])
+                check_finite(f"a buffer of {name}", buffers, self._completed, self.ranks, infinite=True)
+            state = shards.whole(capture(one, name), self.ranks.main)
+            if not self.ranks.main:
+                continue
             if isinstance(one, nn.Module):
                 prefix = "" if name == "model" else f"{name}."
                 tensors = {key: each for key, each in state.items() if isinstance(each, Tensor)}
                 state = {key: each for key, each in state.items() if key not in tensors}
-                check_finite(f"a weight of {name}", unwrapped(one).parameters(), self._completed, self.ranks)
-                check_finite(
-                    f"a buffer of {name}", unwrapped(one).buffers(), self._completed, self.ranks, infinite=True
-                )
                 weights |= {prefix + key: each.detach() for key, each in tensors.items()}
             kept[name] = plain(state, name)
         if self.ranks.main:

@@ -29,6 +29,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from exactrun.checkpoint import CheckpointError
 from exactrun.seeds import KINDS, generator_state
+from exactrun.shards import local
 from exactrun.state import capture, generators_now, modes, unwrapped
 
 PART = 1 << 16  # numbers of a large tensor that is not kept: the first ones, and as many of the rest
@@ -325,6 +326,7 @@ def plain(value: Any, exact: bool) -> str | None:
 
 
 def _tensor(value: Tensor, exact: bool = True) -> str:
+    value = local(value)
     kind = f"tensor{list(value.shape)} {value.dtype}"
     if value.layout is not torch.strided or value.is_quantized or value.is_nested or value.is_meta:
         value = value.to_dense() if value.layout is not torch.strided and not value.is_nested else None
