@@ -91,8 +91,7 @@ def classify(folder: Path, report: Report, workers: int = 0, **how: Any) -> None
             score = sum((model(inputs).argmax(1) == labels).sum().item() for inputs, labels in test)
         if score > state["best"]:
             state["best"] = score
-            with run.write(folder / "best.pt") as file:
-                torch.save(model.state_dict(), file)
+            torch.save(model.state_dict(), folder / "best.pt")
         scheduler.step()
         report("epoch", epoch, score, state["best"])
     report("end", *(one.sum().item() for one in model.state_dict().values()))

@@ -23,13 +23,12 @@ import io
 import os
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
@@ -42,7 +41,6 @@ from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError, check_finite
 from exactrun.folder import Folder, as_json
-from exactrun.hashed import sync
 from exactrun.metrics import Lines, is_logged
 from exactrun.observer import OBSERVER_FAILED, Observer, Observers, end
 from exactrun.passes import SEQUENCES, Items, Sources
@@ -279,23 +277,6 @@ class Run:
             known = ended["values"] if isinstance(ended, dict) else {} if ended else self._mine["values"]
             kept.put(known.get(place, {}))
         self._restore_generators()
-
-    def check(self, loss: Callable[[nn.Module, Any], Any], batch: Any, *, declared: str = "mean") -> checks.Checked:
-        """Whether `loss(model, batch)` is the "sum" or "mean" over a batch, so that its parts can be computed one by
-        one; `model` is the object of that name that is kept. The finding's `text` says what is wrong."""
-        if "model" not in self._objects:
-            raise TrainingError("run.check needs the model: call run.keep(model=model) first.")
-        model = unwrapped(self._objects["model"])
-        found = checks.check(loss, model, batch, declared=declared)
-        self._report(found)
-        return found
-
-    def write(self, path: str | Path, mode: str = "wb") -> contextlib.AbstractContextManager[IO[Any]]:
-        """Open a file of the script for writing: `with run.write("best.pt") as file: torch.save(model, file)`.
-
-        It is written to a temporary file and renamed, so that it is complete or unchanged, also after a kill.
-        """
-        return _whole_file(Path(path), mode)
 
     # The loops
 
@@ -642,11 +623,11 @@ class Run:
         self.progress.report(self._completed, figures.get("loss"))
         self._observers.log(self._completed, figures)
 
-    def _report(self, found: checks.Checked) -> None:
-        """Show a finding, once."""
-        if found.text and found.id != "unknown" and found.text not in self._reported:
-            self._reported.add(found.text)
-            self.say(found.text)
+    def _report(self, text: str) -> None:
+        """Print a message, if there is one, once."""
+        if text and text not in self._reported:
+            self._reported.add(text)
+            self.say(text)
 
     def say(self, text: str) -> None:
         """Print a message, in the first process."""
@@ -666,7 +647,7 @@ class Run:
             steps.add(self._completed)
 
     def _look(self) -> None:  # not for optimizers that are made for a single step
-        self._report(checks.strangers(self._objects, [one for one, steps in self._others.items() if len(steps) > 1]))
+        self._report(checks.missing(self._objects, [one for one, steps in self._others.items() if len(steps) > 1]))
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
         return {
@@ -775,22 +756,16 @@ class Run:
         if any(hasattr(one, "__iter__") and not isinstance(one, nn.Module) for one in self._objects.values()):
             return
         self._report(
-            checks.Checked(
-                "plain-loops",
-                "The loop around run.step is not one of run.epochs or run.enumerate, so it would start again in a "
-                "resumed run: use these, or a counter from run.state.",
-            )
+            "The loop around run.step is not one of run.epochs or run.enumerate, so it would start again in a resumed "
+            "run: use these, or a counter from run.state."
         )
 
     def _report_left(self) -> None:
         """Whether the script left a loop after the step that may have been saved as one within that loop."""
         if self._left and self._status == "finished":
             self._report(
-                checks.Checked(
-                    "left-after-step",
-                    "A loop was left after run.step (by `break`, `return`, or `islice`), so a run that is resumed "
-                    "there would go on in it: leave it before the step, as in `if number == 9: break`.",
-                )
+                "A loop was left after run.step (by `break`, `return`, or `islice`), so a run that is resumed there "
+                "would go on in it: leave it before the step, as in `if number == 9: break`."
             )
         self._left = False
 
@@ -831,8 +806,6 @@ class Run:
         self._back.add(name)
         if isinstance(one, nn.Module):
             set_modes(one, self._mine.get("modes", {}).get(name))
-        if hasattr(one, "state_dict") and not isinstance(one, nn.Module):
-            self._report(checks.restored(name, one, state))
 
     def _grew(self, name: str, one: Any) -> bool:
         """Whether an optimizer was given more groups of parameters after it was kept; the loop's body adds them."""
@@ -875,25 +848,3 @@ class _Numbered(Iterator[tuple[int, Any]]):
 
     def __len__(self) -> int:
         return len(self.source)
-
-
-@contextlib.contextmanager
-def _whole_file(path: Path, mode: str) -> Iterator[IO[Any]]:
-    if not set("wxt b+") >= set(mode) or not {"w", "x"} & set(mode):
-        raise ValueError(f"mode must be w or wb, not {mode!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    spare = Path(name)
-    try:
-        with os.fdopen(descriptor, mode.replace("x", "w")) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        spare.chmod(0o666 & ~umask)
-        spare.replace(path)
-    except BaseException:
-        spare.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
