@@ -20,7 +20,7 @@ import re
 import shutil
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -167,9 +167,10 @@ def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
         manifest = read_manifest(path)
         if about is not None:
             compare(path, manifest["about"], about)
-        return _load(path, manifest)
+        return replace(_load(path, manifest), passed_over=passed_over)
 
-    return first_intact(run, saved(run / FOLDER), found)
+    passed_over: list[str] = []
+    return first_intact(run, saved(run / FOLDER), found, passed_over)
 
 
 def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -> int:
@@ -199,20 +200,19 @@ def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -
     return found.step
 
 
-def first_intact(run: Path, paths: list[Path], load: Callable[[Path], Result]) -> Result | None:
-    """The first of these checkpoints of a run that is not damaged; CheckpointError if there are only damaged ones."""
-    passed_over = []
+def first_intact(run: Path, paths: list[Path], load: Callable[[Path], Result], passed_over: list[str]) -> Result | None:
+    """The first of these checkpoints of a run that is not damaged; CheckpointError if there are only damaged ones.
+
+    `passed_over` gets a message for each damaged one.
+    """
     for path in paths:
         try:
-            loaded = load(path)
+            return load(path)
         except DamageError as damage:
             passed_over.append(f"{path.name} is skipped: {damage}.")
-        else:
-            loaded.passed_over.extend(passed_over)
-            return loaded
     if not passed_over:
         return None
-    message = f"No checkpoint in {run / FOLDER} can be used: {' '.join(passed_over)}"
+    message = f"No checkpoint in {run} can be used: {' '.join(passed_over)}"
     raise CheckpointError(f"{message} Restore one from a backup, {NEW_RUN}.")
 
 
@@ -296,7 +296,7 @@ def seal(folder: Path, *, metric: float | None, **manifest: Any) -> None:
     finite = metric if metric is not None and math.isfinite(metric) else None
     below = json.dumps({"format": FORMAT, "metric": finite} | manifest, indent=1)[2:].encode()
     write_files(folder, {MANIFEST: lambda file: file.write(_first_line(below) + below)})
-    for path in (*folder.iterdir(), folder):  # at the end: one journal commit covers all
+    for path in (*folder.rglob("*"), folder):  # at the end: one journal commit covers all
         sync(path)
 
 
@@ -316,7 +316,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path} has format {manifest['format']}, but this exactrun reads format {FORMAT}: use the one that saved "
             f"it, {NEW_RUN}."
         )
-    if _step(path) != manifest["step"]:
+    if int(re.search(r"\d+", path.name)[0]) != manifest["step"]:
         raise DamageError(f"its name does not match its step, {manifest['step']}")
     return manifest
 

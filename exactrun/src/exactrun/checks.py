@@ -1,4 +1,4 @@
-"""Checks of what an exact resume rests on: batches that are the same again, and optimizers and schedulers that are kept."""
+"""Checks of what an exact resume rests on: batches that are the same again, and optimizers that are kept."""
 
 from __future__ import annotations
 

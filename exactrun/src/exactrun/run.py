@@ -20,7 +20,6 @@ import builtins
 import contextlib
 import copy
 import io
-import os
 import signal
 import sys
 import time
