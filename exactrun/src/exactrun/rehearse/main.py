@@ -146,8 +146,9 @@ class Rehearsal:
         kills = found.plan.kills
         for number, kill in enumerate([*kills, 0]):
             seed = SEED + number  # a resumed script that seeds nothing begins with other numbers
-            life, ranks = self.live(f"killed-{most}", seed, last=not kill, saves=[kill], kill=kill, most=most)
             before = kills[number - 1] if number else 0
+            saves = [before + 1, kill]  # the first one for scripts that act on saving
+            life, ranks = self.live(f"killed-{most}", seed, last=not kill, saves=saves, kill=kill, most=most)
             if number:
                 lives.append((before, ranks))
             until = kill or found.steps
