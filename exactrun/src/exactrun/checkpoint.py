@@ -105,7 +105,7 @@ def save(
     `weights`: a state_dict. `state`: nested dicts and lists of tensors and plain values that
     torch.load(weights_only=True) accepts. Both may be on any device; one tensor at a time is copied to memory.
     `about` identifies the run, in JSON values. The `keep` newest checkpoints and the one with the lowest `metric` are
-    kept (NaN is never the best). If the folder was deleted, it is created again.
+    kept (NaN is never the best).
 
     Raises:
         CheckpointError: it cannot be saved; earlier checkpoints are unchanged.
@@ -134,24 +134,16 @@ def write(
     """`save`, after `prepare`."""
     folder = run / FOLDER
     path, spare = folder / f"step-{step:08d}", folder / f".step-{step:08d}{SPARE}"
-
-    def attempt() -> None:
-        with claim(run):
-            sweep(folder)
-            check_room(folder, needed)
-            try:
-                spare.mkdir()
-                seal(spare, files=write_files(spare, contents), step=step, about=about, metric=metric)
-                place(spare, path)
-            except BaseException:
-                shutil.rmtree(spare, ignore_errors=True)
-                raise
-
     with file_errors(folder), claim(run):
+        sweep(folder)
+        check_room(folder, needed)
         try:
-            attempt()
-        except FileNotFoundError:  # the folder was deleted
-            attempt()
+            spare.mkdir()
+            seal(spare, files=write_files(spare, contents), step=step, about=about, metric=metric)
+            place(spare, path)
+        except BaseException:
+            shutil.rmtree(spare, ignore_errors=True)
+            raise
         prune(folder, step, keep)
     return path
 
@@ -234,25 +226,22 @@ def claim(run: Path) -> Iterator[None]:
     """Lock the run for this process; CheckpointError if another process holds the lock. May be nested.
 
     The lock belongs to the process (POSIX, fcntl(2)): its data loader workers do not inherit it, and it is released
-    when the process ends. If the folder was deleted, a nested claim recreates and locks it.
+    when the process ends.
     """
     folder = run / FOLDER
+    holder = (os.getpid(), folder.resolve())
+    if holder in _held:
+        yield
+        return
     with file_errors(folder):
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
             sync(run)
-        holder = (os.getpid(), folder.resolve())
-        held = _held.get(holder)
-        lock = folder / LOCK
-        if held is None or not lock.exists() or not os.path.samestat(os.fstat(held), lock.stat()):
-            _held[holder] = _lock(lock)
-            if held is not None:
-                os.close(held)
+        _held[holder] = _lock(folder / LOCK)
     try:
         yield
     finally:
-        if held is None:
-            os.close(_held.pop(holder))
+        os.close(_held.pop(holder))
 
 
 def claimed(run: Path) -> bool:
