@@ -15,8 +15,8 @@ from gpukit.project.messages import RefusalError
 
 
 class Plain(Native):
-    def prepare(self, gpus: str) -> tuple[dict[str, str], list[int]]:
-        return {**self.make(gpus).env, "CUDA_VISIBLE_DEVICES": gpus}, []
+    def prepare(self, gpus: str, folder: Path) -> tuple[dict[str, str], list[int]]:
+        return {**self.make(gpus, folder).env, "CUDA_VISIBLE_DEVICES": gpus}, []
 
 
 def main(root: Path, slots: str) -> None:
@@ -27,7 +27,7 @@ def main(root: Path, slots: str) -> None:
         raise RefusalError("locked")
     lock.sign()
     with Table(place) as table:
-        make = lambda gpus: Project(root, os.environ, cpu=True, gpus=gpus)  # noqa: E731
+        make = lambda gpus, folder=root: Project(folder, os.environ, cpu=True, gpus=gpus)  # noqa: E731
         queue = worker.Worker(place, table, Plain(make), slots.split(",") if slots else None, lambda: make(""))
         queue.grace = float(os.environ.get("GRACE", "2"))
         queue.run()

@@ -56,6 +56,7 @@ ARGUMENTS = {
     "--priority": value("P", "higher ones start first (default: 0)", type=int, default=0),
     "--on": {"help": "hand the job to Slurm, with cluster/train.sbatch", "choices": ("slurm",), "default": ""},
     "--after": value("ID", "start when this job is finished; hold the job if it fails", type=job_id, default=None),
+    "--latest": flag("run the project as it is when the job starts, and not as it is now"),
     "--max-hours": value(
         "H", "save and end the job as `out of time` after it has run for this long", type=float, default=None
     ),

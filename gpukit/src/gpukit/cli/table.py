@@ -99,7 +99,7 @@ examples:
     "up": Command("start the long-running container and the services in compose.yaml"),
     "submit": Command(
         "add a training job to the queue of this machine",
-        ["--gpus", "--priority", "--after", "--max-hours", "-e", "--on", "CMD"],
+        ["--gpus", "--priority", "--after", "--max-hours", "--latest", "-e", "--on", "CMD"],
         run_options=False,
         epilog="""\
 examples:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpukit.host import queue
+from gpukit.host import frozen, queue
 from gpukit.jobs import slurm
 from gpukit.jobs.progress import progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
@@ -65,7 +65,7 @@ def submit(root: Path, options: Any) -> int:
     if isinstance(options.after, str):
         raise RefusalError("A job of this queue cannot wait for a job on Slurm.")
     place = queue.folder(root)
-    with Table(place) as table:
+    with frozen.submitting(root), Table(place) as table:
         number = table.submit(
             named(options.rest, package(root)),
             gpus=options.count,
@@ -74,6 +74,7 @@ def submit(root: Path, options: Any) -> int:
             max_hours=options.max_hours,
             variables=options.variables,
             project=queue.fingerprint(root),
+            code="" if options.latest else frozen.freeze(root),
         )
         held = table.get(number)["note"]
     print(number)
@@ -151,14 +152,23 @@ def jobs(root: Path, options: Any) -> int:
             table.move(number)
             say(f"Job {number} is the next one.")
         if action == "retry":
-            new = table.retry(number, queue.fingerprint(root))
+            new = retried(table, root, number)
             print(new)
-            say(f"Job {new} is in the queue: the same command and run as job {number}.")
+            say(f"Job {new} is in the queue: the same command, code, and run as job {number}.")
         if action == "cancel":
             return cancel(table, place, number, options)
         if action == "retry" and queue.WorkerLock(place).holder() is None:
             say(idle(root, options))
     return 0
+
+
+def retried(table: Table, root: Path, number: int) -> int:
+    """The number of a new job, which retries this one with the same code."""
+    code = table.get(number)["code"]
+    with frozen.submitting(root):
+        if code:
+            frozen.keep(root, code)
+        return table.retry(number, queue.fingerprint(root))
 
 
 def on_slurm(root: Path, action: str, number: str, options: Any) -> int:
@@ -200,8 +210,8 @@ def run(root: Path, options: Any, place: Path) -> int:
 
     given = vars(options)
 
-    def make(gpus: str) -> Project:
-        return Project(root, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
+    def make(gpus: str, folder: Path = root) -> Project:
+        return Project(folder, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
 
     project = make("")
     if not options.detach:
@@ -310,6 +320,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         "state": job["state"] + (f" (exit status {job['status']})" if job["status"] is not None else ""),
         "note": job["note"],
         "command": shlex.join(job["command"]),
+        "code": job["code"][:10] or "the project, as it is when the job starts",
         "run folder": root / "outputs" / run if run else "",
         "progress": short(progress(root, job)),
         "GPUs": job["gpus"],

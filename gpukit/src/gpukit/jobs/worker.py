@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import frozen
 from gpukit.host.project import Project
 from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born, fingerprint
 from gpukit.jobs.runners import Container, JobError, Native, Outside, Started, adopt_orphans, adopted
@@ -28,7 +29,7 @@ IDLE = 1.0
 RETRY = 30.0  # seconds until a start is tried again that failed for a reason outside the job
 KEEP_RAN = 15.0  # how often the time that a job has run is written down, for --max-hours
 MOST_KILLS = 5  # stops of a job's container from outside, after which it is not restarted
-LOG_DAYS = 30  # after a job has ended
+LOG_DAYS = 30  # after a job has ended; its code is kept as long
 
 
 class Active:
@@ -111,6 +112,7 @@ class Worker:
         if time.monotonic() - self.cleaned > 3600 or not self.cleaned:
             self.cleaned = time.monotonic()
             self.remove_old_logs()
+            self.remove_old_code()
 
     # After a worker that was killed
 
@@ -171,7 +173,7 @@ class Worker:
         number = job["id"]
         lease = {"kind": self.runner.kind, "token": secrets.token_hex(16), "boot": boot_id(), "pid": 0, "born": ""}
         lease.update(self.runner.lease(number))
-        note = self.change(job["project"])
+        note = self.change(job)
         self.runner.remove(lease)
         if not self.table.claim(number, lease, note):
             return
@@ -184,12 +186,14 @@ class Worker:
         try:
             self.preparing = True
             try:
-                command = self.runner.command(lease, job, ",".join(gpus) if self.gpus else "")
+                folder = self.code(job)
+                command = self.runner.command(lease, job, ",".join(gpus) if self.gpus else "", folder)
             finally:
                 self.preparing = False
-            started = Started(command[0], command[1], self.log(number), command[2])
+            started = Started(command[0], command[1], self.log(number), command[2], folder)
         except JobError as error:
             self.table.end(number, "failed", 0, str(error), 127)
+            self.remove_code(number)
             say(f"Job {number} failed: {error}.")
             return
         except Stopped:
@@ -203,9 +207,38 @@ class Worker:
         lease.update(pid=started.process.pid, born=born(started.process.pid))
         self.table.update(number, lease=lease)
 
-    def change(self, submitted: str) -> str:
+    def code(self, job: dict[str, Any]) -> Path:
+        """The folder in which a job runs: a checkout of its code, or the project for one of `submit --latest`."""
+        root, folder = self.place.parents[1], self.place / str(job["id"])
+        if not job["code"]:
+            return root
+        try:
+            frozen.check_out(root, job["code"], folder, self.runner.links)
+        except RefusalError as refusal:
+            if refusal.id == "code-gone":
+                raise JobError(str(refusal).rstrip(".")) from None
+            raise
+        return folder
+
+    def remove_code(self, number: int) -> None:
+        """Remove the checkout of a job that has ended."""
+        left = frozen.remove(self.place.parents[1], self.place / str(number), f"job-{number}-files")
+        if left:
+            note = self.table.get(number)["note"]
+            self.table.update(number, note="; ".join(filter(None, (note, left))))
+            say(f"Job {number}: {left}.")
+
+    def remove_old_code(self) -> None:
+        """Remove the checkouts that a killed worker has left, and let git remove the code that no job needs."""
+        frozen.remove_drafts(self.place)
+        for path in self.place.iterdir():
+            if path.name.isdecimal() and path.is_dir() and self.table.get(int(path.name))["state"] in FINAL:
+                self.remove_code(int(path.name))
+        frozen.forget(self.place.parents[1], self.table.codes(time.time() - LOG_DAYS * 86400))
+
+    def change(self, job: dict[str, Any]) -> str:
         """What to report if a job does not run with the environment that the project had at its `submit`."""
-        changed = submitted and submitted != fingerprint(self.project().root)
+        changed = not job["code"] and job["project"] and job["project"] != fingerprint(self.project().root)
         return "the project's environment has changed since `submit`, and the job uses the new one" if changed else ""
 
     # Running
@@ -264,6 +297,8 @@ class Worker:
             self.table.end(number, state, active.seconds, note, status)
         self.active.pop(number)
         say(f"Job {number}: {state}" + (f" ({note})." if note else "."))
+        if self.table.get(number)["state"] in FINAL:
+            self.remove_code(number)
 
     def _sweep(self, active: Active) -> None:
         """End the processes that the job left behind."""
@@ -322,7 +357,7 @@ def gpus_of(project: Project) -> list[str] | None:
     return found or ["all"]
 
 
-def process(project: Project, native: bool, make: Callable[[str], Project], place: Path) -> int:
+def process(project: Project, native: bool, make: Callable[..., Project], place: Path) -> int:
     """Process the queue in this terminal."""
     lock = WorkerLock(place)
     if not lock.take():

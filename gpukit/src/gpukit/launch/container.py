@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from typing import Any
 
 from gpukit.errors.known import match_signs
 from gpukit.host import queue
@@ -26,8 +27,7 @@ def flags(project: Project, name: str, role: str, remote: bool = True) -> list[s
     """What every container of this project gets: the same that VS Code makes of the same file."""
     config = project.config
     found = [f"--name={name}", f"--label={project.label}", f"--label=gpukit.role={role}"]
-    mounts = [config.workspace_mount, *config.mounts] if config.workspace_mount else config.mounts
-    found += [f"--mount={mount_argument(mount)}" for mount in mounts]
+    found += [f"--mount={mount_argument(mount)}" for mount in [*workspace(project), *config.mounts]]
     found += environment(project, config.container_env)
     found += [f"--user={config.remote_user}"] if config.remote_user else []
     found += config.run_args
@@ -36,6 +36,19 @@ def flags(project: Project, name: str, role: str, remote: bool = True) -> list[s
     if project.as_root:
         found += ["--user=0:0", f"--env=HOME=/home/{config.remote_user or 'dev'}"]
     return found
+
+
+def workspace(project: Project) -> list[dict[str, Any]]:
+    """The mount of the project's folder; for a job, of its checkout and of what it shares with the project."""
+    mount, target = project.config.workspace_mount, project.config.workspace_folder
+    if not mount or project.code == project.root:
+        return [mount] if mount else []
+    from gpukit.host import frozen  # here, because only jobs need it
+
+    places = {target: project.code, **{f"{target}/{name}": project.root / name for name in frozen.SHARED}}
+    found = [{**mount, "source": str(source), "target": place} for place, source in places.items()]
+    objects = str(frozen.borrowed(project.root, project.code))
+    return [*found, {**mount, "source": objects, "target": f"{target}/.git/shared", "readonly": True}]
 
 
 def environment(project: Project, variables: dict[str, str]) -> list[str]:

@@ -94,7 +94,7 @@ def variables(project: Project, environment: Environment) -> dict[str, str]:
         "VIRTUAL_ENV": str(environment.path),
         "PATH": f"{environment.path / 'bin'}{os.pathsep}{env.get('PATH', os.defpath)}",
         "PYTHONPATH": environment.pythonpath,
-        "GPUKIT_PROJECT": str(project.root),
+        "GPUKIT_PROJECT": str(project.code),
         "PYTHONNOUSERSITE": "1",
         **environment.holding(),
         "PIP_CONSTRAINT": str(environment.record),
@@ -110,7 +110,7 @@ def chooses(project: Project) -> bool:
 def ready(project: Project, fresh: bool = False, here: bool = True, exact: bool = False) -> Environment:
     """The environment, created and held. `here`: a program will run on this machine's GPU."""
     environment = Environment(project)
-    os.chdir(project.root)
+    os.chdir(project.code)
     if here:
         gpu_serves(environment, driver(), jetson())
         if environment.gpu and chooses(project):
