@@ -22,9 +22,11 @@ from gpukit.project.messages import RefusalError
 
 PLACE = ".launch/jobs"
 REFS = "refs/gpukit/jobs"
+DAYS = 30  # for which code is kept after the end of its last job, for retries
 SHARED = ("outputs", "data")  # of the project, in every checkout
 LARGE = 100e6  # bytes of a new file that is probably data: GitHub refuses larger ones
 NOT_KEPT = ("/outputs", "/data", "__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
+NOT_KEPT += ("/cluster/image.*", "/cluster/*.status")
 AUTHOR = {f"GIT_{role}_{what}": "gpukit" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 LATEST = "or submit with --latest, which runs the project as it is when the job starts"
 
@@ -108,6 +110,8 @@ def _locked(root: Path, kind: int) -> Iterator[bool]:
             fcntl.flock(file, kind)
         except BlockingIOError:
             free = False
+        except OSError:  # a network file system without locks
+            free = kind == fcntl.LOCK_SH
         yield free
 
 

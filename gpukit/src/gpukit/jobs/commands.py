@@ -58,7 +58,11 @@ def submit(root: Path, options: Any) -> int:
             raise RefusalError("--priority has no effect on Slurm, which has priorities of its own.")
         facts = {"gpus": options.count, "after": options.after, "max_hours": options.max_hours}
         env = with_variables(root, options.variables)
-        new = slurm.submit(root, options.rest, package(root), env, variables=options.variables, **facts)
+        with frozen.submitting(root):
+            facts["code"] = "" if options.latest else frozen.freeze(root)
+            new = slurm.submit(root, options.rest, package(root), env, variables=options.variables, **facts)
+        if not (root / frozen.PLACE / "queue.sqlite").exists():  # whose worker does this otherwise
+            frozen.forget(root, slurm.codes(root, time.time() - frozen.DAYS * 86400))
         print(new)
         say(f"Job {new} is handed to Slurm.")
         return 0
@@ -320,7 +324,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         "state": job["state"] + (f" (exit status {job['status']})" if job["status"] is not None else ""),
         "note": job["note"],
         "command": shlex.join(job["command"]),
-        "code": job["code"][:10] or "the project, as it is when the job starts",
+        "code": job.get("code", "")[:10] or "the project, as it is when the job starts",
         "run folder": root / "outputs" / run if run else "",
         "progress": short(progress(root, job)),
         "GPUs": job["gpus"],

@@ -20,6 +20,7 @@ from typing import Any
 from gpukit.host import frozen
 from gpukit.host.project import Project
 from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born, fingerprint
+from gpukit.jobs import slurm
 from gpukit.jobs.runners import Container, JobError, Native, Outside, Started, adopt_orphans, adopted
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -29,7 +30,7 @@ IDLE = 1.0
 RETRY = 30.0  # seconds until a start is tried again that failed for a reason outside the job
 KEEP_RAN = 15.0  # how often the time that a job has run is written down, for --max-hours
 MOST_KILLS = 5  # stops of a job's container from outside, after which it is not restarted
-LOG_DAYS = 30  # after a job has ended; its code is kept as long
+LOG_DAYS = 30  # after a job has ended
 
 
 class Active:
@@ -234,7 +235,8 @@ class Worker:
         for path in self.place.iterdir():
             if path.name.isdecimal() and path.is_dir() and self.table.get(int(path.name))["state"] in FINAL:
                 self.remove_code(int(path.name))
-        frozen.forget(self.place.parents[1], self.table.codes(time.time() - LOG_DAYS * 86400))
+        since, root = time.time() - frozen.DAYS * 86400, self.place.parents[1]
+        frozen.forget(root, self.table.codes(since) | slurm.codes(root, since))
 
     def change(self, job: dict[str, Any]) -> str:
         """What to report if a job does not run with the environment that the project had at its `submit`."""
