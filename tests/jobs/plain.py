@@ -28,9 +28,12 @@ def main(root: Path, slots: str) -> None:
     lock.sign()
     with Table(place) as table:
         make = lambda gpus, folder=root: Project(folder, os.environ, cpu=True, gpus=gpus)  # noqa: E731
-        queue = worker.Worker(place, table, Plain(make), slots.split(",") if slots else None, lambda: make(""))
+        limits = worker.Limits(float(os.environ.get("BUDGET", "inf")), float(os.environ.get("KEEP_FREE", "0")))
+        gpus = slots.split(",") if slots else None
+        queue = worker.Worker(place, table, Plain(make), gpus, lambda: make(""), limits)
         queue.grace = float(os.environ.get("GRACE", "2"))
         queue.run()
+        queue.not_started()
 
 
 if __name__ == "__main__":

@@ -118,20 +118,20 @@ def _locked(root: Path, kind: int) -> Iterator[bool]:
 def forget(root: Path, needed: set[str]) -> None:
     """Let git remove the code that is not `needed` any more."""
     with _locked(root, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
-        for repository in _repositories(root) if alone else ():
+        for repository in repositories(root) if alone else ():
             listed = git(root, "for-each-ref", "--format=%(refname)", REFS, GIT_DIR=str(repository)).split()
             old = "".join(f"delete {ref}\n" for ref in listed if ref.rpartition("/")[2] not in needed)
             if old:
                 git(root, "update-ref", "--stdin", data=old, GIT_DIR=str(repository))
 
 
-def _repositories(root: Path) -> list[Path]:
+def repositories(root: Path) -> list[Path]:
     return [path for path in (root / ".git", root / PLACE / "code.git") if path.is_dir()]
 
 
 def repository_of(root: Path, commit: str) -> Path:
     """The repository that has a commit. Raises RefusalError if it is gone."""
-    for repository in _repositories(root):
+    for repository in repositories(root):
         if attempt(root, "cat-file", "-e", f"{commit}^{{commit}}", GIT_DIR=str(repository)).code == 0:
             return repository
     raise RefusalError(

@@ -28,6 +28,7 @@ class Project:
     def __init__(self, root: Path, environ: Mapping[str, str], cpu: bool = False, gpus: str = "", dry: bool = False):
         """`root`: the project's folder, or a job's checkout: `code` is that, and `self.root` the project's folder."""
         self.root, self.code, self.dry = project_of(root), root, dry
+        self.sealed = ""  # what its containers are without: launch/sealed.py
         if not (root / MAIN).is_file():
             raise RefusalError(f"{root} is not a generated project: it has no {MAIN}.")
         self.given = {**environ, "GPUS": gpus} if gpus else dict(environ)
@@ -106,7 +107,7 @@ class Project:
         ignored = [*self.config.ignored, *(f"{place}/{key}".lstrip("/") for place, key in self.config.unknown)]
         if ignored:
             say(f"launch ignores these keys, which only other tools read: {', '.join(ignored)}.")
-        path = self.config.path.relative_to(self.root)
+        path = self.config.path.relative_to(self.code)
         say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
         self.report_cap()
         if self.as_root:
@@ -117,7 +118,7 @@ class Project:
         """Refuse keys and flags that do not exist: the container would start without what they ask for."""
         mistake = devcontainer.wrong(self.config)
         if mistake:
-            raise RefusalError(f"{self.config.path.relative_to(self.root)}: {mistake}")
+            raise RefusalError(f"{self.config.path.relative_to(self.code)}: {mistake}")
 
     def report_cap(self) -> None:
         """Say so where other programs leave PyTorch much less of a shared memory than usual."""

@@ -204,6 +204,7 @@ class Container:
         project = self.make(gpus, folder)
         project.prepare()
         image.ensure(project)
+        project.sealed = job["sealed"]
         more, _ = container.passed(project, job["variables"])
         arguments = [*container.flags(project, lease["container"], "job"), *more, "--log-driver=none"]
         arguments += [f"--env=GPUKIT_JOB={job['id']}", project.tag, *job["command"]]

@@ -137,7 +137,10 @@ def act(project: Project, options: Any) -> int:
             say("-p has no effect without a container: the program's ports are this machine's own.")
         values = container.passed(project, options.variables)[1]
         if options.detach:
-            return detach(project, options.rest, options.name, values)
+            code = detach(project, options.rest, options.name, values)
+            if options.json:
+                print(json.dumps({"name": options.name or "run", "running": True}))
+            return code
         return run(project, options.rest, values)
     if command == "rehearse":
         return run(project, options.rest)
@@ -148,7 +151,7 @@ def act(project: Project, options: Any) -> int:
     if command == "notebook":
         return notebook(project)
     if command == "logs":
-        return logs(project, options.NAME, options.follow)
+        return logs(project, options.NAME, options.follow, options.json)
     if command == "stop":
         return stop(project)
     if command == "clean":
@@ -292,12 +295,16 @@ def detach(project: Project, command: list[str], name: str = "", values: dict[st
     return 0
 
 
-def logs(project: Project, name: str = "", follow: bool = False) -> int:
+def logs(project: Project, name: str = "", follow: bool = False, as_json: bool = False) -> int:
     entries = known(project)
     name = name or next(iter(entries), "")
     if name not in entries:
         raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing was started in the background.")
     entry, log = entries[name], folder(project) / f"{name}.log"
+    if as_json:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        print(json.dumps({"name": name, "running": alive(entry), "text": text}))
+        return 0
     if not follow and alive(entry):
         age = time.time() - (folder(project) / f"{name}.json").stat().st_mtime
         if not container.wait_for_output(name, lambda: not log.stat().st_size and alive(entry), age):
