@@ -18,7 +18,7 @@ from typing import Any
 
 from gpukit.host import frozen, queue
 from gpukit.jobs import contract, ledger, slurm
-from gpukit.jobs.progress import progress, run_of, short
+from gpukit.jobs.progress import clean, progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
 
@@ -239,15 +239,19 @@ def job_of(root: Path, number: int | str) -> dict[str, Any]:
         return table.get(number)
 
 
-def compare(root: Path, numbers: list[int | str], options: Any) -> int:
+def compared(root: Path, numbers: list[int | str], metric: str) -> dict[str, Any]:
+    """These jobs, or all that have started."""
     if numbers:
-        chosen = [job_of(root, number) for number in numbers]
-    else:
-        chosen = [job for job in slurm.stored(root) if job["starts"]]
-        if (root / frozen.PLACE / "queue.sqlite").exists():
-            with Table(queue.folder(root)) as table:
-                chosen = [job for job in table.recent(ledger.MOST) if job["starts"]] + chosen
-    found = ledger.compare(root, chosen, options.metric)
+        return ledger.compare(root, [job_of(root, number) for number in numbers], metric)
+    found = slurm.stored(root)
+    if (root / frozen.PLACE / "queue.sqlite").exists():  # it cannot be on a network file system
+        with Table(queue.folder(root)) as table:
+            found = table.recent(ledger.MOST) + found
+    return ledger.compare(root, [job for job in found if job["starts"]], metric)
+
+
+def compare(root: Path, numbers: list[int | str], options: Any) -> int:
+    found = compared(root, numbers, options.metric)
     if options.json:
         print(json.dumps(found))
         return 0
@@ -255,9 +259,7 @@ def compare(root: Path, numbers: list[int | str], options: Any) -> int:
     if options.csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return 0
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        print(clean("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()))
+    print("\n".join(ledger.aligned(rows)))
     return 0
 
 
@@ -325,11 +327,6 @@ def run(root: Path, options: Any, place: Path) -> int:
 
 
 # Printing
-
-
-def clean(text: str) -> str:
-    """Without what a terminal would interpret: control characters, escape codes, changes of direction."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def show_all(table: Table, place: Path, options: Any) -> int:

@@ -12,10 +12,9 @@ from typing import Any
 
 from gpukit.host import frozen
 from gpukit.host.git import git
-from gpukit.jobs.progress import facts_of, number, parse, read, run_folder, run_of
-from gpukit.project.messages import RefusalError
+from gpukit.jobs.progress import clean, facts_of, number, parse, read, run_folder, run_of
 
-MOST = 1000  # jobs, if none are named
+MOST = 1000  # jobs that have ended, if none are named
 METRICS_BYTES = 8 << 20  # read of the end of each metrics.jsonl
 DEFAULT = ("held_out_loss", "loss")
 HIGHEST = re.compile(r"acc|auc|f1|bleu|rouge|reward|score|iou|map\b", re.IGNORECASE)  # metrics of which more is better
@@ -143,6 +142,12 @@ def table(found: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+    return [clean(line) for line in lines]
+
+
 def code(job: dict[str, Any]) -> str:
     """In what a job's code differs from the first one's, in short."""
     if not job["code"]:
@@ -157,12 +162,3 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if math.isfinite(value) else ""
     return "" if value is None else str(value)
-
-
-def chosen(jobs: list[dict[str, Any]], numbers: list[int | str]) -> list[dict[str, Any]]:
-    """The jobs with these numbers, in this order; without any, those that have started, by their numbers."""
-    known = {job["id"]: job for job in jobs}
-    missing = [str(one) for one in numbers if one not in known]
-    if missing:
-        raise RefusalError(f"There is no job {', '.join(missing)}: `./launch jobs` lists the jobs.")
-    return [known[one] for one in numbers] if numbers else [job for job in jobs if job["starts"]]

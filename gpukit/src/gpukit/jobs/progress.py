@@ -103,6 +103,11 @@ def short(found: dict[str, Any] | None) -> str:
     return text + (f", loss {found['loss']:.4g}" if found["loss"] is not None else "")
 
 
+def clean(text: str) -> str:
+    """Without what a terminal would interpret: control characters, escape codes, changes of direction."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
 def read(path: Path, most: int) -> tuple[bytes, float, bool]:
     """The last bytes of a regular file, when it was written, and whether that is all of it."""
     try:

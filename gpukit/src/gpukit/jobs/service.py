@@ -36,7 +36,8 @@ from starlette.exceptions import HTTPException
 from gpukit.host import frozen
 from gpukit.host.project import secret
 from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, fingerprint, folder
-from gpukit.jobs.commands import named, package, plain, retried
+from gpukit.jobs import ledger
+from gpukit.jobs.commands import compared, named, package, plain, retried
 from gpukit.jobs.gpus import gpus
 from gpukit.jobs.metrics import registry
 from gpukit.jobs.progress import progress, run_of
@@ -232,6 +233,13 @@ def application(root: Path, any_command: bool = False) -> Guard:
     def job(number: Number) -> dict[str, Any]:
         with Table(place) as table:
             return view(table.get(number))
+
+    @app.get("/compare")
+    def compare(ids: str = "", metric: str = "", text: bool = False) -> Response:
+        if not re.fullmatch(r"(\d{1,18}(,\d{1,18})*)?", ids, re.ASCII):
+            raise HTTPException(400, "ids: write numbers, as in ids=1,2")
+        found = compared(root, [int(number) for number in ids.split(",") if number], metric)
+        return PlainTextResponse("\n".join(ledger.aligned(ledger.table(found)))) if text else JSONResponse(found)
 
     @app.post("/jobs", status_code=201)
     def submit(given: Submission) -> dict[str, Any]:

@@ -429,7 +429,9 @@ def gpus_of(project: Project) -> list[str] | None:
     return found or ["all"]
 
 
-def process(project: Project, native: bool, make: Callable[..., Project], place: Path, limits: Limits) -> int:
+def process(
+    project: Project, native: bool, make: Callable[..., Project], place: Path, limits: Limits = NO_LIMITS
+) -> int:
     """Process the queue in this terminal."""
     lock = WorkerLock(place)
     if not lock.take():
