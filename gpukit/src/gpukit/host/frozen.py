@@ -85,7 +85,7 @@ def made(root: Path) -> Path:
 
 def refuse_what_is_no_code(root: Path, files: list[str], known: set[str]) -> None:
     for path in files:
-        about = os.lstat(root / path)
+        about = os.lstat(f"{root}/{path}")
         if stat.S_ISDIR(about.st_mode):
             raise RefusalError(
                 f"{path} is a repository of its own, which a job's code cannot contain: remove it, {LATEST}."

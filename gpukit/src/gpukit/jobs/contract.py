@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpukit.errors.diagnose import diagnose
-from gpukit.findings.causes import PROJECT
-from gpukit.findings.private import mask
 from gpukit.jobs.progress import progress, read, run_of
 
 FIELDS = ("id", "state", "note", "command", "code", "gpus", "priority", "after", "max_hours", "variables")
@@ -36,6 +33,10 @@ def cause(root: Path, job: dict[str, Any]) -> dict[str, str] | None:
     """The likely cause of a failure by the end of the log: id, message, and remedy; as `./launch explain` finds it."""
     if job["state"] != "failed":
         return None
+    from gpukit.errors.diagnose import diagnose  # imported here because they are slow
+    from gpukit.findings.causes import PROJECT
+    from gpukit.findings.private import mask
+
     text = read(root / log_of(job), LOG_BYTES)[0].decode(errors="replace") if job["starts"] else ""
     found = diagnose(text).causes[:1]
     if not found:

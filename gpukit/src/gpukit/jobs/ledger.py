@@ -18,7 +18,7 @@ MOST = 1000  # jobs that have ended, if none are named
 METRICS_BYTES = 8 << 20  # read of the end of each metrics.jsonl
 DEFAULT = ("held_out_loss", "loss")
 HIGHEST = re.compile(r"acc|auc|f1|bleu|rouge|reward|score|iou|map\b", re.IGNORECASE)  # metrics of which more is better
-VALUE = rb'"%s": ?(-?\d[\d.]*(?:[eE][+-]?\d+)?)[,}]'
+VALUE = rb'"%s": (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)[,}]'
 
 
 def compare(root: Path, jobs: list[dict[str, Any]], metric: str = "") -> dict[str, Any]:
@@ -44,8 +44,8 @@ def compare(root: Path, jobs: list[dict[str, Any]], metric: str = "") -> dict[st
 
 def outcome(folder: Path | None, log: bytes, metric: str, highest: bool, seed: str | None) -> dict[str, Any]:
     """The last and the best value of the metric, the step, the seed, the memory in GB, and what is `damaged`."""
-    values = [float(value) for value in numbers(log, metric)]
-    memory = [float(value) for value in numbers(log, "gpu_memory_gb") or numbers(log, "memory_gb")]
+    values = [*map(float, numbers(log, metric))]
+    memory = {*(numbers(log, "gpu_memory_gb") or numbers(log, "memory_gb"))}  # the same ones again and again
     whole = log.rpartition(b"\n")[0]
     last = parse(whole.rpartition(b"\n")[2])
     damaged = ["metrics.jsonl"] if log.strip() and number(last, "step") is None else []
@@ -60,15 +60,14 @@ def outcome(folder: Path | None, log: bytes, metric: str, highest: bool, seed: s
         "best": (max if highest else min)(values, default=None),
         "step": None if step is None else int(step),
         "seed": seed if seed is not None else settings.get("seed"),
-        "memory_gb": max(memory, default=None),
+        "memory_gb": max(map(float, memory), default=None),
         "damaged": damaged,
     }
 
 
 def numbers(log: bytes, name: str) -> list[bytes]:
     """All finite values of a figure; by a pattern, because parsing the lines takes twenty times as long."""
-    found = re.findall(VALUE % re.escape(name).encode(), log)
-    return [value for value in found if value.count(b".") < 2]
+    return re.findall(VALUE % re.escape(name).encode(), log)
 
 
 def options(command: list[str]) -> dict[str, str]:
