@@ -205,8 +205,8 @@ def main() -> None:
             bench.result(what, count, at_most=0)
         bench.notes = [
             f"{bench.rounds} kills of `submit`, each after an edit, and as many of the worker, at random moments.",
-            "CPU time: of a whole command, with git's; time until the first line: the smallest of all rounds, because the "
-            "machine had other work. Jobs are processes without a container.",
+            "CPU time: of a whole command, with git's; time until the first line: the smallest of all rounds, because "
+            "the machine had other work. Jobs are processes without a container.",
         ]
 
 
