@@ -93,16 +93,6 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
     assert len([name for name in measured if name.startswith("gpu_")]) >= 1
 
 
-def test_speed_compares_the_options_of_a_script(device: str, measured: dict[str, Any], tmp_path: Any) -> None:
-    """Lower precision has the losses of fp32, within what its format allows, and all take memory of this GPU."""
-    from gpukit.script.speed import speed, table
-
-    command = [*SCRIPT, "--device", device, "--batch-size", "128"]
-    rows, best, _ = speed(command, ["--bf16"], seconds=120, say=lambda text: None)
-    measured["table"] = table(rows).splitlines()
-    assert all(row.found.peak for row in rows if not row.problem) and best.rate >= rows[0].rate > 0
-
-
 def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, Any]) -> None:
     """In 2 GiB of memory, of which it uses most."""
     from gpukit.script.finder import OPTION, find, option_of

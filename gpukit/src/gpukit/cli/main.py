@@ -86,8 +86,6 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
         return start
 
     position = after_options(0)
-    if argv[position : position + 1] == ["speed"] and "--" in argv:
-        return argv[: argv.index("--")], argv[argv.index("--") :]
     if argv[position : position + 1] not in (["run"], ["shell"], ["submit"], ["rehearse"]):
         return argv, []
     position = after_options(position + 1)
@@ -98,7 +96,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     argv, rest = split(argv)
     main = parser(argv)
     options, unknown = main.parse_known_args(argv)
-    if COMMANDS[options.command].own_parser or options.command == "speed":
+    if COMMANDS[options.command].own_parser:
         options.rest = [*unknown, *rest]
     elif options.command == "jobs" and options.ID is None and len(unknown) == 1 and unknown[0].lstrip("s").isdecimal():
         from gpukit.cli.arguments import job_id

@@ -119,15 +119,6 @@ examples:
   ./launch jobs logs -f 3
   ./launch jobs retry 3        run the command of a job that has ended again, as a new job""",
     ),
-    "speed": Command(
-        "time the first steps of train.py, or of any script with exactrun's Run, with options that may make it faster",
-        ["--try", "--option", "--minutes", "--json"],
-        epilog="""\
-examples:
-  ./launch speed                                the same in a shell of the container: gpukit speed
-  ./launch speed --batch-size 128 --json        accepts all options of train.py
-  ./launch speed --try=--amp -- python other.py --epochs 3""",
-    ),
     "rehearse": Command(
         "run the training script, kill it, resume it, and compare every number; in a scratch folder",
         ["--steps", "CMD"],

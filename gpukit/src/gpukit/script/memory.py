@@ -38,10 +38,10 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.data import Dataset, default_collate
 
 from exactrun.parts import even, samples, split
-from exactrun.ranks import Ranks
 from gpukit.project.location import root
 from gpukit.project.stack import StackError, load
 from gpukit.script.device import DTYPES, Device
+from gpukit.script.start import Start
 
 # The allocator rounds each size up to this. Source: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp and its copy in
 # torch/distributed/_tools/mem_tracker.py, PyTorch 2.13, 2026-11-24.
@@ -420,7 +420,8 @@ def of_project(arguments: list[str]) -> tuple[Callable[[Device], Traced], Any]:
 
     def build(device: Device) -> Traced:
         if hasattr(train, "make_trainer"):
-            return train.make_trainer(settings, device, Ranks(), settings.output_dir, 1).traced()
+            here = Start(device.device, device.dtype, torch.contiguous_format, 0, 1, 1, settings.output_dir, {})
+            return train.make_trainer(settings, here).traced()
         model = importlib.import_module(f"{package}.model").build_model(settings).to(device.device)
         data = importlib.import_module(f"{package}.data").training_data(settings)
         return Traced(model, torch.optim.AdamW(model.parameters(), fused=True), data, train.compute_loss)

@@ -1,4 +1,4 @@
-"""What the GPU and this process do during training: utilization, memory, power, waiting for data, MFU.
+"""What the GPU and this process do during training: utilization, memory, power, waiting for data.
 
 NVML by nvidia-ml-py, by its own calls: torch.cuda.utilization() and its like do not find a MIG device, and initialize
 NVML again at each call (torch 2.13).
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import threading
 import time
 from collections import deque
@@ -17,32 +16,27 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from torch import nn
 
 from exactrun.memory import resident
 from exactrun.observer import Observer
-from gpukit.host.cards import reference_tflops
 
 
 class Monitor(Observer):
     """Samples about once per `interval` seconds, in a thread, from the first step until `close`.
 
-    `flops_per_token`: of forward and backward (see the function of that name), for MFU: the share of the GPU's dense
-    bf16 peak. Where a value or the peak is unknown, it is left out.
-    `tokens`: what the caller has counted since `values`.
+    What a GPU does not report is left out.
     """
 
-    def __init__(self, *, flops_per_token: float = 0.0, interval: float = 1.0) -> None:
-        self.flops_per_token, self.interval, self.tokens = flops_per_token, interval, 0
+    def __init__(self, *, interval: float = 1.0) -> None:
+        self.interval = interval
         self.closed = threading.Event()
 
     def begin(self, run: Any) -> None:
         """Start to sample; `run` is as for every observer."""
         self.run, device = run, run.progress.device
-        self.uuid = self.peak = None
+        self.uuid = ""
         if device.type == "cuda":
             self.uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))  # torch 2.4 has none
-            self.peak = reference_tflops(torch.cuda.get_device_name(device))
         self.rows, self.last = deque[dict[str, float]](maxlen=3600), dict[str, float]()
         self._restart()
         with contextlib.suppress(ImportError):
@@ -52,14 +46,14 @@ class Monitor(Observer):
 
     def _restart(self) -> None:
         self.since, self.cpu = time.monotonic(), time.process_time()
-        self.steps, self.waited, self.tokens = self.run.completed, self.run.waited, 0
+        self.steps, self.waited = self.run.completed, self.run.waited
 
     def values(self) -> dict[str, float]:
         """Means since the last call, if there was a step since, or the newest sample if there is no newer one.
 
         Percent: `gpu_utilization`, `cpu_percent` (of one core, this process without its workers). GB (1e9 bytes):
         `gpu_memory_gb` of the whole GPU, `memory_gb` of this process. `gpu_power_w`, `gpu_temperature_c`. Shares:
-        `waiting_for_data`, `mfu`. If counted: `samples_per_second`, `tokens_per_second`.
+        `waiting_for_data`. If counted: `samples_per_second`.
         """
         if self.run.completed == self.steps:
             return {}
@@ -71,10 +65,6 @@ class Monitor(Observer):
         found["waiting_for_data"] = min(1.0, (self.run.waited - self.waited) / seconds)
         if samples := self.run.progress.samples * (self.run.completed - self.steps):
             found["samples_per_second"] = samples / seconds
-        if self.tokens:
-            found["tokens_per_second"] = self.tokens / seconds
-            if self.peak and self.flops_per_token:
-                found["mfu"] = self.flops_per_token * found["tokens_per_second"] / (self.peak * 1e12)
         self._restart()
         return found
 
@@ -115,22 +105,3 @@ def _nvml(uuid: str) -> dict[str, Callable[[], float]]:
         "gpu_power_w": lambda: pynvml.nvmlDeviceGetPowerUsage(whole) / 1e3,
         "gpu_temperature_c": lambda: float(pynvml.nvmlDeviceGetTemperature(whole, pynvml.NVML_TEMPERATURE_GPU)),
     }
-
-
-def flops_per_token(model: nn.Module, context: int = 0) -> float:
-    """Floating point operations per token of a transformer, forward and backward.
-
-    Two per weight in the forward pass, two for the gradients of activations, two per trained weight; with `context`
-    tokens per sample, those of attention. Embeddings count only if they are also the output layer; recomputation
-    does not count. Source: https://arxiv.org/abs/2204.02311, appendix B (2022).
-    """
-    lookups = {id(one.weight) for one in model.modules() if isinstance(one, nn.Embedding)}
-    outputs = {id(one.weight) for one in model.modules() if isinstance(one, nn.Linear)}
-    flops = 0.0
-    for one in model.parameters():
-        if id(one) not in lookups - outputs:
-            shape = getattr(getattr(one, "quant_state", None), "shape", one.shape)  # bitsandbytes packs weights
-            flops += (6 if one.requires_grad else 4) * math.prod(shape)
-    config = getattr(model, "config", None)
-    layers, width = getattr(config, "num_hidden_layers", 0), getattr(config, "hidden_size", 0)
-    return flops + 12 * layers * width * context
