@@ -20,13 +20,7 @@ from gpukit.project.stack import Stack
 
 # Settings that a later start does not take over.
 OF_A_START = {"name", "output_dir", "resume", "profile", "max_minutes", "other_processes"}
-EARLY = (10, 30, 100)  # steps after which a model is also evaluated: it changes fastest at first
 OF_STACK = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
-
-
-def is_evaluated(step: int, every: int) -> bool:
-    """Whether a model is evaluated after a step: early ones, and each that is a multiple of `every`."""
-    return step % every == 0 or (step in EARLY and step < every)
 
 
 def choose(output_dir: Path, name: str, resume: bool, stack: Stack) -> Folder:

@@ -41,7 +41,7 @@ class RunSettings:
     output_dir: Path = field(default_factory=lambda: root() / "outputs")
     """Folder of all runs, with their checkpoints and metrics."""
     eval_steps: int = 200
-    """Evaluate the model every this many steps and after the last one, and more often at first."""
+    """Evaluate the model every this many steps, and in the last one."""
     save_steps: int | None = 200
     """Save a checkpoint every this many steps, and after the last one. None: as often as takes 5 % of the time."""
     keep: int = 3

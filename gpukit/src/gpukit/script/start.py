@@ -110,13 +110,6 @@ class Report(Observer):
         runs.record(run.files, run.settings, run.say)
 
 
-def is_evaluated(run: Run, every: int) -> bool:
-    """Whether to evaluate the model in the present step: every so many steps, a few times at first, and in the last
-    step of the run."""
-    step = run.completed + 1
-    return runs.is_evaluated(step, every) or step == run.last
-
-
 def finish(run: Run) -> None:
     """Report the end of a run, plot its losses, and record its last metrics in run.json; or say how to continue a run
     that had been finished before."""

@@ -42,6 +42,7 @@ from exactrun.adapters import sharded
 from exactrun.adapters.huggingface import seed_part
 from exactrun.adapters.sharded import Sharded, local
 from exactrun.checkpoint import Loaded
+from exactrun.data import Keyed, shared
 from exactrun.errors import TrainingError, check_finite
 from exactrun.folder import Folder, on_main
 from exactrun.metrics import Lines, is_logged
@@ -52,7 +53,7 @@ from exactrun.run import OFTEN, SHARE
 from exactrun.saver import Saver
 from exactrun.stop import StopSignals
 from gpukit.script import runs
-from gpukit.script.batches import loader
+from gpukit.script.batches import Order
 from gpukit.script.errors import followed
 from gpukit.script.memory import Traced
 from gpukit.script.probe import Probe
@@ -128,14 +129,13 @@ class Trainer(SFTTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches that depend only on the seed and the step, so that a resumed run repeats them."""
-        return loader(
-            self.train_dataset,
-            self.batch_size,
-            self.args.seed,
-            first_step=self.first_step,
-            ranks=self.ranks,
-            collate=self.data_collator,
-            device=self.args.device,
+        data, ranks = self.train_dataset, self.ranks
+        return DataLoader(
+            Keyed(data, self.data_collator),
+            batch_sampler=Order(len(data), self.batch_size, self.args.seed, self.first_step, ranks.rank, ranks.world),
+            collate_fn=shared,
+            pin_memory=self.args.device.type == "cuda",
+            generator=torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
         )
 
     def training_step(
@@ -400,7 +400,7 @@ class _Between(TrainerCallback):
         now, every = time.monotonic(), self.settings.save_steps
         due = step % every == 0 if every else ranks.any(now - self.saved_at >= max(OFTEN, SHARE * self.took))
         self.saving = last or due
-        evaluating = last or runs.is_evaluated(step, self.settings.eval_steps)
+        evaluating = last or step % self.settings.eval_steps == 0
         if number or evaluating or is_logged(step, self.settings.log_steps):
             self.report(step)
         control.should_training_stop |= late
