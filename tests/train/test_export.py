@@ -51,16 +51,6 @@ def test_dynamic_control_flow_is_refused(tmp_path: Path) -> None:
         export.to_onnx(Branches(), torch.ones(17, 2), tmp_path / "model.onnx", {})
 
 
-@pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module.", "module._orig_mod."])
-def test_weights_load_whatever_wrapped_the_model(prefix: str) -> None:
-    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    kept = {"ema.weight": torch.zeros(2, 2)}  # another model that the run kept
-    export.load(model, kept | {prefix + name: one for name, one in other.state_dict().items()})
-    assert torch.equal(model.weight, other.weight)
-    with pytest.raises(TrainingError, match="does not fit"):
-        export.load(nn.Linear(3, 2), other.state_dict())
-
-
 @pytest.fixture(scope="module", params=["minimal", "vision"])
 def project(generate, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Trainee:
     answers = {"hardware": "cpu", "workflow": "scripts", "services": ["predict"], "use_case": request.param}

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from exactrun import checkpoint
+from exactrun import checkpoint, load_weights
 from exactrun.errors import TrainingError
 from gpukit.project.location import root
 from gpukit.script.settings import RunSettings, parse
@@ -62,15 +62,12 @@ def export(
         raise TrainingError(f"{folder} has no checkpoint: train with --name {options.run}, or use another --run.")
     settings = parse(kind, prog, ["--name", options.run, "--output-dir", str(options.output_dir), "--device", "cpu"])
     model = build_model(settings).float().eval()
-    found = checkpoint.newest(folder)
-    assert found is not None
-    checkpoint.compare(found.path, found.about, {"model": checkpoint.fingerprint(model)})
-    load(model, found.weights)
+    step = load_weights(folder, model=model)
     sample = example(settings)
     random = torch.Generator().manual_seed(0)
     batches = [torch.randn(size, *sample.shape, generator=random, dtype=sample.dtype) for size in BATCHES]
     path, aside = folder / "model.onnx", folder / ".model.tmp.onnx"
-    facts = {**about(settings), "shape": ["batch", *sample.shape], "dtype": str(sample.dtype)[6:], "step": found.step}
+    facts = {**about(settings), "shape": ["batch", *sample.shape], "dtype": str(sample.dtype)[6:], "step": step}
     try:
         difference = compare(model, to_onnx(model, batches[-1], aside, facts), batches)
         with aside.open("rb") as file:
@@ -80,28 +77,10 @@ def export(
         aside.unlink(missing_ok=True)
     size = path.stat().st_size / 1e6
     print(
-        f"{path} ({size:.1f} MB), step {found.step}: largest difference {difference:.1e} of the largest output, for "
+        f"{path} ({size:.1f} MB), step {step}: largest difference {difference:.1e} of the largest output, for "
         f"batches of {' and '.join(map(str, BATCHES))}"
     )
     return path
-
-
-def load(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Load the weights of a run, which may have been compiled or trained by several processes."""
-    own = {plain(name): name for name in model.state_dict()}  # a run may have kept other models: `ema.weight`
-    found = {own[plain(name)]: one for name, one in weights.items() if plain(name) in own}
-    try:
-        model.load_state_dict(found)
-    except RuntimeError as error:
-        raise TrainingError(
-            "The checkpoint does not fit the model in model.py: restore the code that the run was trained with "
-            "(run.json has its commit)."
-        ) from error
-
-
-def plain(name: str) -> str:
-    """Without what torch.compile and DistributedDataParallel add."""
-    return name.replace("_orig_mod.", "").removeprefix("module.")
 
 
 def to_onnx(model: nn.Module, batch: Tensor, path: Path, about: dict[str, Any]) -> Callable[[Tensor], Tensor]:
