@@ -78,7 +78,7 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
     pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
     x = torch.randn(4096, 4096, device=device)
     run = SimpleNamespace(progress=SimpleNamespace(device=torch.device(device), samples=1), completed=0, waited=0.0)
-    monitor = Monitor(interval=0.2)
+    monitor = Monitor()
     monitor.begin(run)
     until = time.monotonic() + 3
     while time.monotonic() < until:
@@ -86,7 +86,6 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
         torch.cuda.synchronize(device)
         run.completed += 1
     measured.update(monitor.values())
-    monitor.close()
     assert measured.get("gpu_utilization", 100) > 20 and 0 <= measured["waiting_for_data"] <= 1
     assert measured.get("gpu_memory_gb", 1) > 0.05 and measured.get("gpu_power_w", 1) > 1
     assert 10 < measured.get("gpu_temperature_c", 50) < 110
