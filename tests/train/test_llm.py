@@ -218,6 +218,7 @@ def trace_sees(folder: Path, arguments: list[str], expected: float) -> None:
     from my_gpu_project.config import Settings
     from my_gpu_project.train import make_trainer
 
+    from gpukit.script import memory
     from gpukit.script.settings import parse
     from gpukit.script.start import start
 
@@ -229,6 +230,9 @@ def trace_sees(folder: Path, arguments: list[str], expected: float) -> None:
     batch = traced.collate(samples)
     found = traced.loss(traced.model, batch).item() / int((batch["labels"][:, 1:] != -100).sum())
     assert abs(found - expected) < 1e-5 * expected, (found, expected)
+    build, settings = memory.of_project([*arguments])
+    lower, whole = (memory.estimate(build, settings, 4, dtype) for dtype in ("bf16", "fp32"))
+    assert lower.parts["weights"] < 0.75 * whole.parts["weights"], "frozen weights are loaded in the number format"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -338,7 +338,19 @@ def built(build: Callable[[Device], Traced], dtype: torch.dtype) -> Traced:
         with _as_on_gpu(), mock.patch.object(nn.Module, "register_parameter", register):
             return build(Device(META, dtype))
     except (Exception, SystemExit) as error:
-        raise TraceError(f"The model cannot be built without data in its weights: {_line(error)}") from error
+        reason = error
+    try:  # with real weights, as transformers needs them; they are then dropped. fp16 needs a GPU; bf16 is as large
+        with _as_on_gpu():
+            traced = build(Device(torch.device("cpu"), torch.bfloat16 if dtype == torch.float16 else dtype))
+            old = dict(traced.model.named_parameters(remove_duplicate=False))
+            traced.model.to(META)
+    except (Exception, SystemExit):
+        raise TraceError(f"The model cannot be built without data in its weights: {_line(reason)}") from reason
+    now = dict(traced.model.named_parameters(remove_duplicate=False))
+    new = {id(one): now[name] for name, one in old.items()}
+    for group in traced.optimizer.param_groups:
+        group["params"] = [new.get(id(one), one) for one in group["params"]]
+    return traced
 
 
 def estimate(build: Callable[[Device], Traced], settings: Any, batch_size: int, dtype: str = "auto") -> Needed:
