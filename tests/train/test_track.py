@@ -319,16 +319,6 @@ def init(**_):
 """
 
 
-def test_the_process_ends_although_a_tracker_and_its_handlers_hang(tmp_path: Path) -> None:
-    (tmp_path / "wandb.py").write_text(HANGING)
-    done = tracked("wandb", tmp_path, ", patience=0.5", path=tmp_path, WANDB_API_KEY="x")
-    assert done.stdout.splitlines() == [
-        "Wandb is not used from here on: it does not respond.",
-        "True",
-    ]
-    assert done.returncode == 3
-
-
 @pytest.mark.parametrize("when", ["at the start", "at the end", "stopped"])
 def test_ctrl_c_while_a_tracker_hangs_ends_the_process_within_seconds(when: str, tmp_path: Path) -> None:
     """At the start, its constructor hangs; at the end, it is waited for; stopped: it hung long before Ctrl-C."""
