@@ -117,14 +117,6 @@ ARGUMENTS = {
     "--in-container": {"help": "whether the error occurred in a container", "choices": ("yes", "no"), "default": ""},
     "--worked-before": {"help": "whether it worked on that machine before", "choices": ("yes", "no"), "default": ""},
     "--json": flag("print the result as JSON"),
-    "--try": many(
-        "OPTIONS",
-        "an option of the script that may make it faster, as in --try='--workers 8' (default: number formats, layout, "
-        "and compilation); repeatable",
-        dest="tried",
-    ),
-    "--option": value("NAME", "the script's option for its batch size; `bs=` if it is bs=64", default="--batch-size"),
-    "--minutes": value("N", "measure for at most N minutes (default: 3)", type=float, default=3.0),
     "--steps": value("N", "steps of each run (default: 14)", type=int, default=None),
     "--report": value("FILE", "also write a Markdown file for an issue, without secrets"),
     "PKG": {"help": "a package, such as einops or 'einops>=0.8'", "nargs": "+"},

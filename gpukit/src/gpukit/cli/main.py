@@ -110,8 +110,6 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
         return start
 
     position = after_options(0)
-    if argv[position : position + 1] == ["speed"] and "--" in argv:
-        return argv[: argv.index("--")], argv[argv.index("--") :]
     if argv[position : position + 1] not in (["run"], ["shell"], ["submit"], ["rehearse"]):
         return argv, []
     position = after_options(position + 1)
@@ -122,7 +120,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     argv, rest = split(argv)
     main = parser(argv)
     options, unknown = main.parse_known_args(argv)
-    if COMMANDS[options.command].own_parser or options.command == "speed":
+    if COMMANDS[options.command].own_parser:
         options.rest = [*unknown, *rest]
     elif options.command == "jobs" and not options.ID and all(word.lstrip("s").isdecimal() for word in unknown):
         from gpukit.cli.arguments import job_id

@@ -123,15 +123,6 @@ examples:
 
 exit code of wait: 0 finished, 3 failed or out of time, 4 canceled, 5 held, 124 the time is over""",
     ),
-    "speed": Command(
-        "time the first steps of train.py, or of any script with exactrun's Run, with options that may make it faster",
-        ["--try", "--option", "--minutes", "--json"],
-        epilog="""\
-examples:
-  ./launch speed                                the same in a shell of the container: gpukit speed
-  ./launch speed --batch-size 128 --json        accepts all options of train.py
-  ./launch speed --try=--amp -- python other.py --epochs 3""",
-    ),
     "rehearse": Command(
         "run the training script, kill it, resume it, and compare every number; in a scratch folder",
         ["--steps", "CMD"],
