@@ -53,6 +53,8 @@ while True:
 
 @pytest.fixture(scope="module")
 def machine(indexes: Path) -> Iterator[Box]:  # noqa: F811
+    if not shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin"):
+        cannot("sshd is needed: `apt-get install openssh-server`")
     with box(
         UV_DEFAULT_INDEX="file://{place}/indexes/ordinary",
         UV_INDEX="pytorch=file://{place}/indexes/cpu",
