@@ -3,9 +3,9 @@
 uv run python benchmarks/over_ssh.py
 
 The other machine is a second user of this one, behind an sshd on the loopback address (tests/launch/box.py; needs
-root), so the time on a network comes on top. Sends of a smaller project are killed at a random time, on this side or on the other. After a kill on
-this side, the other has the whole old or the whole new version; after either, the next send makes it whole. --rounds is
-the number of measured sends; each kind of kill is repeated ten times as often.
+root), so the time on a network comes on top. Sends of a smaller project are killed at a random time, on this side or on
+the other. After a kill on this side, the other has the whole old or the whole new version; after either, the next send
+makes it whole. --rounds is the number of measured sends; each kind of kill is repeated ten times as often.
 """
 
 from __future__ import annotations
