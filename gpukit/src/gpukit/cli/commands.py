@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from importlib import import_module
@@ -118,10 +119,18 @@ def act(options: argparse.Namespace) -> int:
         options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
     if command == "add":
         return import_module("gpukit.cli.add").add(project, options.PKG, given.get("native", False), options.yes)
+    without = " ".join(name for name in ("credentials", "network") if given.get(f"no_{name}"))
+    if without and (command != "run" or options.detach or given.get("native")):
+        raise RefusalError("--no-credentials and --no-network go with `run` in a container, and with `submit`.")
+    if without:
+        return container.run_sealed(project, without, options.rest, options.variables, options.ports)
     if given.get("native"):
         return import_module("gpukit.launch.native").act(project, options)
     if command == "run" and options.detach:
-        return container.run_detached(project, options.rest, options.name, options.variables, options.ports)
+        code = container.run_detached(project, options.rest, options.name, options.variables, options.ports)
+        if options.json:
+            print(json.dumps({"name": options.name or "run", "running": True}))
+        return code
     if command == "run":
         return container.run(project, options.rest, options.variables, options.ports)
     if command == "verify":
@@ -133,7 +142,7 @@ def act(options: argparse.Namespace) -> int:
     if command == "shell":
         return container.shell(project, options.rest)
     if command == "logs":
-        return container.logs(project, options.NAME, options.follow)
+        return container.logs(project, options.NAME, options.follow, options.json)
     if command == "follow":
         return container.follow(project, options.NAME, options.attended)
     if command == "stop":

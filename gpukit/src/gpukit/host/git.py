@@ -121,7 +121,9 @@ def sources(folder: Path) -> list[str]:
         with tempfile.TemporaryDirectory(prefix="gpukit-") as temporary:
             git(folder, "init", "--quiet", "--bare", temporary)
             listed = _sources(folder, f"--git-dir={temporary}", f"--work-tree={folder}")
-    return sorted(path for path in set(listed) if Path(path).name != ".env" and os.path.lexists(folder / path))
+    # as texts: pathlib takes 0.1 s for 10,000 files
+    there = (path for path in set(listed) if not f"/{path}".endswith("/.env") and os.path.lexists(f"{folder}/{path}"))
+    return sorted(there)
 
 
 def _sources(folder: Path, *repository: str) -> list[str]:

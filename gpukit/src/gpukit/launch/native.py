@@ -98,7 +98,7 @@ def variables(project: Project, environment: Environment) -> dict[str, str]:
         "VIRTUAL_ENV": str(environment.path),
         "PATH": f"{environment.path / 'bin'}{os.pathsep}{env.get('PATH', os.defpath)}",
         "PYTHONPATH": environment.pythonpath,
-        "GPUKIT_PROJECT": str(project.root),
+        "GPUKIT_PROJECT": str(project.code),
         "PYTHONNOUSERSITE": "1",
         **environment.holding(),
         "PIP_CONSTRAINT": str(environment.record),
@@ -114,7 +114,7 @@ def chooses(project: Project) -> bool:
 def ready(project: Project, fresh: bool = False, here: bool = True, exact: bool = False) -> Environment:
     """The environment, created and held. `here`: a program will run on this machine's GPU."""
     environment = Environment(project)
-    os.chdir(project.root)
+    os.chdir(project.code)
     if here:
         gpu_serves(environment, driver(), jetson())
         if environment.gpu and chooses(project):
@@ -141,7 +141,10 @@ def act(project: Project, options: Any) -> int:
             say("-p has no effect without a container: the program's ports are this machine's own.")
         values = container.passed(project, options.variables)[1]
         if options.detach:
-            return detach(project, options.rest, options.name, values)
+            code = detach(project, options.rest, options.name, values)
+            if options.json:
+                print(json.dumps({"name": options.name or "run", "running": True}))
+            return code
         return run(project, options.rest, values)
     if command == "rehearse":
         return run(project, options.rest)
@@ -152,7 +155,7 @@ def act(project: Project, options: Any) -> int:
     if command == "notebook":
         return notebook(project)
     if command == "logs":
-        return logs(project, options.NAME, options.follow)
+        return logs(project, options.NAME, options.follow, options.json)
     if command == "follow":
         return follow(project, options.NAME, options.attended)
     if command == "stop":
@@ -299,12 +302,16 @@ def detach(project: Project, command: list[str], name: str = "", values: dict[st
     return 0
 
 
-def logs(project: Project, name: str = "", follow: bool = False) -> int:
+def logs(project: Project, name: str = "", follow: bool = False, as_json: bool = False) -> int:
     entries = known(project)
     name = name or next(iter(entries), "")
     if name not in entries:
         raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing was started in the background.")
     entry, log = entries[name], folder(project) / f"{name}.log"
+    if as_json:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        print(json.dumps({"name": name, "running": alive(entry), "text": text}))
+        return 0
     if not follow and alive(entry):
         age = time.time() - (folder(project) / f"{name}.json").stat().st_mtime
         if not container.wait_for_output(name, lambda: not log.stat().st_size and alive(entry), age):
@@ -383,7 +390,7 @@ def notebook(project: Project) -> int:
         jupyter.token(project)
         project.env["JUPYTER_TOKEN_FILE"] = str(project.root / ".launch/jupyter-token")
         flags = ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0", "--no-browser"]
-        root = ["--allow-root"] * project.as_root
+        root = ["--allow-root"] * (os.getuid() == 0)
         entry = start(project, "notebook", ["jupyter", "lab", *flags, *root], port=port)
         if port != jupyter.PORTS[0]:
             say(f"Port {jupyter.PORTS[0]} is in use, so this uses port {port}.")
