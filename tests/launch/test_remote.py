@@ -213,6 +213,8 @@ def test_what_is_there_is_asked_without_sending(laptop: Laptop) -> None:
     assert done.returncode == 0 and not (laptop.there / "unsent.txt").exists()
     missing = laptop.launch("logs", host=f"{NAME}:nowhere")
     assert missing.returncode == 1 and f"--host {NAME}:nowhere" in missing.stderr
+    submitted = laptop.launch("submit", "--", "python3", "train.py")
+    assert submitted.returncode == 1 and "--latest" in submitted.stderr  # there is no git, which keeps a job's code
     (laptop.root / "unsent.txt").unlink()
 
 

@@ -21,7 +21,7 @@ from gpukit.remote import files
 from gpukit.remote.connection import LOST, Host
 
 ABOUT_WHAT_IS_THERE = ("logs", "stop", "clean", "fetch")  # they send no files first
-OF_JOBS = ("list", "show", "logs", "cancel", "move")  # the same for `jobs`
+OF_JOBS = ("list", "show", "logs", "wait", "compare", "cancel", "move")  # the same for `jobs`
 COMES_BACK = {"add": ["pyproject.toml"], "pin": ["requirements.txt", "Dockerfile"]}  # what these commands edit
 
 
@@ -33,6 +33,7 @@ class Remote:
         self.host = Host(name, f"gpukit/{slug(self.project.stack.get('project') or root.name)}")
         self.launch = "./launch" + f" --host {shlex.quote(name)}" * ("host" in given)
         self.flags = ["--cpu"] * given.get("cpu", False) + ["--native"] * given.get("native", False)
+        self.sealed = bool(given.get("no_credentials") or given.get("no_network"))
         self.gpus = [f"--gpus={given['gpus']}"] if given.get("gpus") else []
         self.absent = f"launch: There is nothing in {self.host} yet: {self.advice('verify')} sends the project."
 
@@ -43,6 +44,10 @@ class Remote:
 
     def variables(self) -> dict[str, str]:
         """What is set here or in .env of: variables that containers get by name, mirrors, GPUs; and those of `-e`."""
+        # there, this command is the one that was called, and no other machine is meant
+        own = {"GPUKIT_HOST": "", CALLED: self.launch}
+        if self.sealed:
+            return own
         env, config = self.project.env, self.project.config
         names = {*config.by_name, *config.build_args, "GPUS"}
         names |= {name for name, value in config.env_files if value is None}
@@ -51,8 +56,7 @@ class Remote:
         given = vars(self.options).get("variables", []) if self.options.command == "run" else []
         found.update(passed(self.project, given)[1])
         found.update({name: env[name] for name in given if name in env})
-        # there, this command is the one that was called, and no other machine is meant
-        return {**found, "GPUKIT_HOST": "", CALLED: self.launch}
+        return {**found, **own}
 
     def arguments(self, argv: list[str]) -> list[str]:
         """The command line for the other machine: ours without --host."""
@@ -75,6 +79,7 @@ class Remote:
             found += ["-e", variable if DOCKERS_OWN.fullmatch(own) else own]
         found += [f"-p={port}" for port in self.options.ports]
         found += [f"--nproc={self.options.nproc}"] if self.options.nproc else []
+        found += ["--json"] * self.options.json
         return [*found, "--", *self.options.rest]
 
     # Commands
@@ -89,9 +94,9 @@ class Remote:
             self.send()
         if command == "fetch":
             return self.fetch(self.options.PATH or "outputs", self.options.checkpoints)
-        if command == "run" and not self.options.detach:
+        if command == "run" and not self.options.detach and not self.sealed:
             return self.run()
-        if command == "run":
+        if command == "run" and not self.sealed:
             return self.start(self.run_arguments(self.options.name))
         if command == "logs" and self.options.follow:
             return self.follow([*self.flags, "follow", *[self.options.NAME] * bool(self.options.NAME)])
