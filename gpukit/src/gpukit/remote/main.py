@@ -9,6 +9,7 @@ import re
 import secrets
 import shlex
 import socket
+import sys
 from pathlib import Path, PurePosixPath
 
 from gpukit.host.project import Project, slug
@@ -102,6 +103,8 @@ class Remote:
             return self.follow([*self.flags, "follow", *[self.options.NAME] * bool(self.options.NAME)])
         if command == "notebook":
             return self.notebook(argv)
+        if command == "explain":
+            return self.explain(argv)
         code = self.start(self.arguments(argv))
         if command in COMES_BACK and code == 0:
             for path in COMES_BACK[command]:
@@ -160,6 +163,20 @@ class Remote:
         if ended.lost:
             say(f"The connection to {self.host.destination} is lost: run the same command again.")
         return ended.code
+
+    def explain(self, argv: list[str]) -> int:
+        """Explain a text by what is known of the other machine; files and standard input are read here."""
+        what, arguments = self.options.WHAT, self.arguments(argv)
+        file = Path(what)
+        if what in ("", "-"):
+            text = sys.stdin.read()
+        elif file.is_file():
+            text = file.read_text(encoding="utf-8", errors="surrogateescape")
+            arguments.remove(what)
+        else:
+            return self.start(arguments)
+        self.host.connect()
+        return self.host.run(arguments, self.variables(), self.absent, text=text).code
 
     def notebook(self, argv: list[str]) -> int:
         """Start JupyterLab there, and forward its port until Ctrl-C."""

@@ -273,9 +273,11 @@ def prepare(request: Request) -> None:
 def command(request: Request, stream: BinaryIO) -> None:
     """Run `./launch`. Each byte that follows is a signal for it; when the line is lost, it gets SIGHUP."""
     prepare(request)
-    process = subprocess.Popen(
-        ["/bin/sh", "./launch", *request["arguments"]], stdin=subprocess.DEVNULL, start_new_session=True
-    )
+    source = subprocess.PIPE if request["input"] else subprocess.DEVNULL
+    process = subprocess.Popen(["/bin/sh", "./launch", *request["arguments"]], stdin=source, start_new_session=True)
+    if process.stdin:
+        with process.stdin as file:
+            file.write(request["input"].encode(errors="surrogateescape"))
 
     def pass_on() -> None:
         while byte := stream.read(1):
