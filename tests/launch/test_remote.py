@@ -203,6 +203,9 @@ def test_values_are_in_no_list_of_processes_and_no_file(laptop: Laptop, tmp_path
     where = [laptop.machine.home, laptop.machine.place, laptop.root]
     hits = subprocess.run(["grep", "-rlF", SECRET, *where], capture_output=True, text=True).stdout.split("\n")
     assert [hit for hit in hits if hit] == [str(laptop.root / ".env")]
+    (laptop.there / ".launch/native/quiet.status").unlink()  # as after a restart of that machine
+    done = laptop.launch("logs", "-f", "quiet")
+    assert done.returncode == 1 and "restarted" in done.stderr
 
 
 def test_what_is_there_is_asked_without_sending(laptop: Laptop) -> None:
@@ -433,8 +436,10 @@ def test_an_interrupted_send_changes_nothing(root: Path, host: Host, machine: Bo
         time.sleep(0.05)
     assert contents(place) == {".gitignore", "one.py"} and (place / "one.py").read_text() == "one"
     assert list(place.glob(".launch/incoming-*")) == []
+    (place / ".launch/incoming-killed").mkdir()
     files.send(host, root, "./launch")
     assert (place / "one.py").read_text() == "1" * 1_000_000
+    assert list(place.glob(".launch/incoming-*")) == []
 
 
 def test_a_send_killed_while_it_put_files_in_place(root: Path) -> None:

@@ -118,6 +118,8 @@ def receive(request: Request, stream: BinaryIO) -> None:
             except BlockingIOError:
                 answer(waits=True)
                 fcntl.flock(lock, fcntl.LOCK_EX)
+            for left in root.glob(".launch/incoming-*"):  # by a send that was killed
+                shutil.rmtree(left, ignore_errors=True)
             Folder(root, request).receive(stream)
     except OSError as error:
         answer(error=f"{error.filename or root}: {error.strerror}")
