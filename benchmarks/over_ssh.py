@@ -10,6 +10,7 @@ makes it whole. --rounds is the number of measured sends; each kind of kill is r
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -118,7 +119,8 @@ def main() -> None:
                 before = version(sender.there)
                 write(root, number, CHANGED)
                 sender.kill(dice.uniform(0, most), pid)
-                time.sleep(0.5)  # the other side ends what it had begun
+                with (sender.there / ".launch/sent.lock").open("r+") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)  # the other side has ended what it had begun
                 found = version(sender.there)
                 halves += found not in (before, {f"version = {number}"})
                 sender.send()

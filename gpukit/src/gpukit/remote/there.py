@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -67,7 +68,7 @@ def exactly(stream: BinaryIO, size: int) -> bytes:
 def look(path: Path) -> list[Any] | None:
     """What identifies a file's contents without reading them; None if it does not exist."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return [found.st_size, found.st_mtime_ns, found.st_mode]
@@ -75,18 +76,19 @@ def look(path: Path) -> list[Any] | None:
 
 def identify(path: Path) -> list[str] | None:
     """A file's kind and contents: ["link", target], ["file" or "program", hash], ["folder", ""]; None if not there."""
-    if path.is_symlink():
-        return ["link", str(path.readlink())]
-    if path.is_dir():
-        return ["folder", ""]
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.blake2b(digest_size=16)
-            while block := file.read(BLOCK):
-                digest.update(block)
-            return ["program" if os.fstat(file.fileno()).st_mode & 0o100 else "file", digest.hexdigest()]
-    except (FileNotFoundError, NotADirectoryError):
+    found = look(path)
+    if found is None:
         return None
+    mode = found[2]
+    if stat.S_ISLNK(mode):
+        return ["link", str(path.readlink())]
+    if stat.S_ISDIR(mode):
+        return ["folder", ""]
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes as long as reading a small file
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return ["program" if mode & 0o100 else "file", digest.hexdigest()]
 
 
 def read_json(path: Path) -> dict[str, Any]:
