@@ -36,6 +36,8 @@ def freeze(root: Path) -> str:
 
     Raises RefusalError without git, for submodules, and for large files that nobody has told git to ignore.
     """
+    if not shutil.which("git"):
+        raise RefusalError(f"git keeps the code of a job, and is not installed here: install it, {LATEST}.")
     place = made(root)
     files = sources(root)
     own = (root / ".git").is_dir()
