@@ -18,10 +18,23 @@ Run this project in its container, the same one that VS Code creates from .devco
   ./launch run -d -- python -m ...                train in the background; see logs and stop
   ./launch --gpus 0,1 run -- ...                  use these GPUs (or set GPUS in the environment or in .env)
   ./launch --native run -- ...                    run without Docker; also build, shell, verify, add, ...
+  ./launch --host me@box run -- ...               run on another machine, over ssh; also all other commands
 
 `--help` after a command lists its options, with examples.
 """
-WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours", "--on", "--steps")
+WITH_VALUE = (
+    "--host",
+    "--gpus",
+    "--name",
+    "--nproc",
+    "-e",
+    "-p",
+    "--priority",
+    "--after",
+    "--max-hours",
+    "--on",
+    "--steps",
+)
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:
@@ -42,6 +55,11 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
         "--gpus",
         metavar="GPUS",
         help="GPUs to use: all, indexes such as 0 or 0,1, or a UUID (default: the variable GPUS)",
+    )
+    shared.add_argument(
+        "--host",
+        metavar="HOST",
+        help="another machine, over ssh: sends the project and runs the command there (default: GPUKIT_HOST)",
     )
     shared.add_argument("--native", action="store_true", help="run without Docker, in an environment created by uv")
     shared.add_argument(

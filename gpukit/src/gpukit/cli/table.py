@@ -194,6 +194,15 @@ examples:
   ./launch setup --apply             run the steps one by one
   ./launch setup --undo              show what --apply did, and revert it""",
     ),
+    "fetch": Command(
+        "with --host: bring outputs, or PATH, from that machine",
+        ["--checkpoints", "PATH"],
+        run_options=False,
+        epilog="""\
+examples:
+  ./launch --host me@box fetch                    what is new in outputs/, without checkpoints
+  ./launch --host me@box fetch outputs/baseline --checkpoints""",
+    ),
     "pin": Command(
         "write the exact package versions of the image to requirements.txt, for later builds",
         ["--digest", "--remove"],
@@ -213,6 +222,11 @@ examples:
     ),
     "preflight": Command(
         "check that the engine grants the GPUs (VS Code runs this before it starts the container)", hidden=True
+    ),
+    "follow": Command(
+        "follow a run in the background, and return its exit status (--host runs this)",
+        ["--attended", "NAME"],
+        hidden=True,
     ),
     "validate": Command(
         "check the generated files: each against its schema, and against each other",

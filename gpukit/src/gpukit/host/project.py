@@ -79,7 +79,8 @@ class Project:
 
     @property
     def as_root(self) -> bool:
-        return os.getuid() == 0
+        """Whether the container runs as root: for root, and under rootless Docker, where that is the host's user."""
+        return os.getuid() == 0 or (self.engine.rootless and not self.engine.podman)
 
     @property
     def gpus(self) -> str | None:
@@ -101,7 +102,7 @@ class Project:
 
     def prepare(self) -> None:
         """Report what is used, require a choice of GPU, and create the mount sources."""
-        self.engine.argv()  # raises an error if Docker is not installed
+        self.engine.argv()  # raises an error if it is not installed
         self.refuse_mistakes()
         self.gpu_is_chosen()
         ignored = [*self.config.ignored, *(f"{place}/{key}".lstrip("/") for place, key in self.config.unknown)]
@@ -110,7 +111,7 @@ class Project:
         path = self.config.path.relative_to(self.code)
         say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
         self.report_cap()
-        if self.as_root:
+        if os.getuid() == 0:
             say("You are root, so the container runs as root too; use a regular user in the group docker if you can.")
         self.initialize()
 
@@ -140,7 +141,7 @@ class Project:
         commands = self.config.initialize_command
         if not commands or self.dry:
             return
-        env = {**self.env, "GPUKIT_ENTRANCE": "launch"}
+        env = {**self.env, "GPUKIT_ENTRANCE": "launch", "GPUKIT_ENGINE": self.engine.name}
         for command in commands.values() if isinstance(commands, dict) else [commands]:
             argv = command if isinstance(command, list) else ["/bin/sh", "-c", command]
             try:
@@ -156,7 +157,7 @@ class Project:
         """With --dry-run, print the exact command instead of running it."""
         if self.dry:
             variables = "".join(f"{name}={shlex.quote(value)} " for name, value in (env or {}).items())
-            print(variables + shlex.join(["docker", *arguments]) + (f" <<'END'\n{stdin}END" if stdin else ""))
+            print(variables + shlex.join(self.engine.words(*arguments)) + (f" <<'END'\n{stdin}END" if stdin else ""))
         return self.dry
 
     def show_start(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> bool:

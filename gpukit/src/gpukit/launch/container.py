@@ -7,6 +7,9 @@ import json
 import os
 import re
 import secrets
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -237,7 +240,7 @@ def make_room(project: Project, name: str, otherwise: str) -> None:
 
 def up(project: Project) -> str:
     """Start the container that stays, unless it runs; its name."""
-    if compose.there(project):
+    if compose.there(project) and not project.engine.podman:
         return compose.up(project)
     name = f"{project.tag}-dev"
     arguments = ["--detach", *flags(project, name, "dev", remote=False), project.tag, "sleep", "infinity"]
@@ -245,11 +248,14 @@ def up(project: Project) -> str:
         return name
     if any(found.name == name and found.running for found in own(project)):
         say(f"{name} is already running: `./launch shell` opens a shell in it.")
-        return name
-    make_room(project, name, "")
-    project.prepare()
-    image.ensure(project)
-    start(project, *arguments, says=f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it.")
+    else:
+        make_room(project, name, "")
+        project.prepare()
+        image.ensure(project)
+        says = f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it."
+        start(project, *arguments, says=says)
+    if compose.there(project):  # and the engine is Podman
+        compose.up_on_podman(project)
     return name
 
 
@@ -275,6 +281,23 @@ def enter(project: Project, found: Found, command: list[str], interactive: bool 
     if found.role == "vscode" and project.config.remote_user:  # ours run as that user already
         arguments.append(f"--user={project.config.remote_user}")
     return [*arguments, *environment(project, project.config.remote_env), found.name, *command]
+
+
+def ask(project: Project, show: bool, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    """`docker exec`: exit status, output, errors; `show`: with its progress on stderr. Once more if nothing ran.
+
+    Raises:
+        RefusalError: the container cannot be entered, so the status would be the engine's and not the program's.
+    """
+    call = project.engine.stream if show else project.engine.call
+    for again in (True, False):
+        code, *said = call(*arguments, stdin=stdin)
+        text = "".join(said)
+        if not code or not match_signs(text, "exec-not-started", "no-such-container", "container-stopped"):
+            break
+        if not again or not match_signs(text, "exec-not-started"):
+            raise project.engine.explain(text, "The container cannot be entered")
+    return code, said[0], said[-1]
 
 
 def shell(project: Project, command: list[str]) -> int:
@@ -307,6 +330,47 @@ def logs(project: Project, name: str = "", follow: bool = False, as_json: bool =
     code = project.engine.become(*arguments)
     ended(project, found[0].name)
     return code
+
+
+def follow(project: Project, name: str = "", attended: bool = False) -> int:
+    """The output of a run in the background, from its beginning, and then its exit status.
+
+    `attended`: as if it ran in the foreground. Signals are passed on to it, and when it has ended, it is removed.
+    """
+    found = [one for one in own(project) if one.role == "run" and (not name or one.name.endswith(f"-{name}"))]
+    if not found:
+        return logs(project, name, follow=True)
+    run = found[0].name
+    with passing_on(lambda number: project.engine.call("kill", f"--signal={number}", run), attended):
+        command = project.engine.argv("logs", "--follow", run)
+        process = subprocess.Popen(command, env=project.engine.env, start_new_session=attended)
+        try:
+            process.wait()
+        finally:
+            process.terminate()
+        status = project.engine.call("wait", run)[1].strip()
+    if not attended:
+        ended(project, run)
+    elif status:
+        project.engine.call("rm", run)
+    return int(status) if status.isdecimal() else 1
+
+
+@contextlib.contextmanager
+def passing_on(tell: Callable[[int], object], attended: bool) -> Iterator[None]:
+    """If `attended`, pass on Ctrl-C and SIGTERM, and do not end because of them; end at SIGHUP, after cleanup."""
+
+    def pass_on(number: int, _frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            tell(number)
+
+    handlers = {signal.SIGINT: pass_on, signal.SIGTERM: pass_on, signal.SIGHUP: lambda *_: sys.exit(129)}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items() if attended}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def wait_for_output(name: str, silent: Callable[[], bool], age: float) -> bool:

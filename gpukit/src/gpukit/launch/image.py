@@ -86,7 +86,7 @@ def resolve(project: Project, name: str) -> str:
     code, output, _ = project.engine.call("image", "inspect", "--format={{json .RepoDigests}}", name)
     if code == 0:
         repository = re.sub(r":[^:/]*$", "", name)
-        local = re.search(rf'"{re.escape(repository)}@({DIGEST.pattern})"', output)
+        local = re.search(rf'"(?:docker\.io/(?:library/)?)?{re.escape(repository)}@({DIGEST.pattern})"', output)
         return local[1] if local else ""
     try:
         digest = Registry(SECONDS).digest(name)
@@ -146,7 +146,7 @@ def ensure(project: Project, gpu: bool = True) -> None:
         "image", "inspect", '--format={{index .Config.Labels "gpukit.inputs"}}', project.tag
     )
     if code and not match_signs(errors, "no-such-image"):
-        raise project.engine.explain(errors, "Docker does not show its images")
+        raise project.engine.explain(errors, f"{project.engine.title} does not show its images")
     if label.strip() != wanted:
         if gpu:
             preflight(project)  # better now than after the build
