@@ -215,8 +215,8 @@ def main() -> None:
             bench.result(what, count, at_most=0)
         bench.notes = [
             f"{bench.rounds} kills of `submit`, each after an edit, and as many of the worker, at random moments.",
-            "CPU time, with git's, because the machine had other work, as its load shows; the times until the first line "
-            "are by the clock. Jobs are processes without a container.",
+            "CPU time, with git's, because the machine had other work, as its load shows; the times until the first "
+            "line are by the clock. Jobs are processes without a container.",
         ]
 
 
