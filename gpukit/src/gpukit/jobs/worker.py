@@ -302,8 +302,9 @@ class Worker:
         """Remove the checkouts that a killed worker has left, and let git remove the code that no job needs."""
         frozen.remove_drafts(self.place)
         for path in self.place.iterdir():
-            if path.name.isdecimal() and path.is_dir() and self.table.get(int(path.name))["state"] in FINAL:
-                self.remove_code(int(path.name))
+            number = int(path.name) if path.name.isdecimal() and path.is_dir() else 0
+            if number and self.table.ended_before(number, math.inf):
+                self.remove_code(number)
         since, root = time.time() - frozen.DAYS * 86400, self.place.parents[1]
         frozen.forget(root, self.table.codes(since) | slurm.codes(root, since))
 
