@@ -130,7 +130,7 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
     project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
     code, output = project.engine.stream(*command)
     if code:
-        unfit = refusals.unfit_pin(output, project.root / "requirements.txt")
+        unfit = refusals.unfit_pin(output, project.code / "requirements.txt")
         raise unfit or project.engine.explain(output, "The image cannot be built", refusals.BUILD_KINDS)
 
 
@@ -139,6 +139,9 @@ def ensure(project: Project, gpu: bool = True) -> None:
     if project.dry:
         return
     wanted = fingerprint(project)
+    if project.code != project.root:
+        now = Project(project.root, project.given, project.cpu, project.chosen_gpus)
+        project.tag += f":{wanted[:12]}" * (wanted != fingerprint(now))  # the project's own image stays
     code, label, errors = project.engine.call(
         "image", "inspect", '--format={{index .Config.Labels "gpukit.inputs"}}', project.tag
     )
