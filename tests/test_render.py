@@ -88,6 +88,7 @@ def cases() -> Iterator[tuple[str, dict]]:
         many += [hardware] if hardware not in many and support.current("wheel", [*many, hardware], "llm") else []
     answers = {"tracking": ["tensorboard", "wandb", "mlflow"], "credentials": ["aws", "gcloud", "kaggle"]}
     answers |= {"data_dir": "/d", "shared_machine": True, "cluster": ["slurm"], "use_case": "llm", "services": ["jobs"]}
+    answers["podman"] = True
     yield "many", {"hardware": many[0], "also_on": many[1:], **answers}
 
 
@@ -633,6 +634,7 @@ def test_a_file_is_there_where_an_answer_asks_for_it(everything: dict[str, Path]
             "compose.cpu.yaml": (bool(servers) or jobs) and gpu,
             "monitoring": jobs,
             ".devcontainer/cpu": gpu,
+            ".devcontainer/podman": answers.get("podman", False),
         }
         assert {path: (project / path).exists() for path in there} == there, name
         assert len(files(project)) <= 32 + 2 * ("predict" in answers.get("services", []))
