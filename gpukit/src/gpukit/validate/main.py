@@ -209,7 +209,8 @@ class Validation:
                 from gpukit.validate import compose
 
                 schema = "workflow" if name.startswith(".github/") else ""
-                content = self.content(name, lambda text: compose.parse(text, "BaseLoader"), schema)
+                several = name == files.KUBERNETES
+                content = self.content(name, lambda text: compose.parse(text, "BaseLoader", several), schema)
                 if name == files.ANSWERS:
                     self.add(files.answers, content, stack)
 
