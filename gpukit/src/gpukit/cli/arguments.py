@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
 def job_id(text: str) -> int | str:
-    """The number of a job; that of one on Slurm with an s before it."""
-    return text if text[:1] == "s" and text[1:].isdecimal() else int(text)
+    """The number of a job, or the ID of one on a cluster: s12 on Slurm, kx7f4z on Kubernetes."""
+    return text if re.fullmatch(r"s\d+|k[a-z0-9]{5}", text) else int(text)
 
 
 def flag(help: str, **options: Any) -> dict[str, Any]:
@@ -52,16 +53,29 @@ ARGUMENTS = {
         dest="ports",
     ),
     "--nproc": value("N", "start N processes with torchrun; gpu: one per GPU"),
-    "submit --gpus": value("N", "GPUs of the job (default: 1)", type=int, default=1, dest="count"),
+    "submit --gpus": value(
+        "N",
+        "GPUs of the job, on each machine (default: 1; on Kubernetes, as in cluster/job.yaml)",
+        type=int,
+        default=None,
+        dest="count",
+    ),
     "--priority": value("P", "higher ones start first (default: 0)", type=int, default=0),
-    "--on": {"help": "hand the job to Slurm, with cluster/train.sbatch", "choices": ("slurm",), "default": ""},
+    "--on": {
+        "help": "hand the job to a cluster, with its file in cluster/",
+        "choices": ("slurm", "kubernetes"),
+        "default": "",
+    },
+    "--nodes": value("N", "on Kubernetes: machines (default: as in cluster/job.yaml)", type=int, default=None),
+    "--queue": value("NAME", "on Kubernetes: a LocalQueue of Kueue, which starts the job"),
     "--after": value("ID", "start when this job is finished; hold the job if it fails", type=job_id, default=None),
     "--max-hours": value(
         "H", "save and end the job as `out of time` after it has run for this long", type=float, default=None
     ),
     "submit -e": many(
         "NAME",
-        "pass a variable by its name, from .env or from where the queue is processed; repeatable",
+        "pass a variable by its name, from .env or from where the queue is processed; on Kubernetes, from the Secret "
+        "that cluster/job.yaml names; repeatable",
         dest="variables",
     ),
     "ACTION": {
@@ -70,7 +84,11 @@ ARGUMENTS = {
         "default": "list",
         "choices": ("list", "run", "show", "logs", "cancel", "retry", "move"),
     },
-    "ID": {"help": "the number of a job; s12: of one on Slurm", "nargs": "?", "type": job_id},
+    "ID": {
+        "help": "the number of a job; s12 of one on Slurm, kx7f4z of one on Kubernetes",
+        "nargs": "?",
+        "type": job_id,
+    },
     "--watch": flag("with list: redraw the list every two seconds"),
     "CMD": {"help": "the command and its arguments, after `--`", "nargs": "*"},
     "WHAT": {

@@ -22,6 +22,7 @@ Run this project in its container, the same one that VS Code creates from .devco
 `--help` after a command lists its options, with examples.
 """
 WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours", "--on", "--steps")
+WITH_VALUE += ("--nodes", "--queue")
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:
@@ -100,10 +101,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options, unknown = main.parse_known_args(argv)
     if COMMANDS[options.command].own_parser or options.command == "speed":
         options.rest = [*unknown, *rest]
-    elif options.command == "jobs" and options.ID is None and len(unknown) == 1 and unknown[0].lstrip("s").isdecimal():
+    elif options.command == "jobs" and options.ID is None and len(unknown) == 1 and unknown[0][:1] != "-":
         from gpukit.cli.arguments import job_id
 
-        options.ID = job_id(unknown[0])  # `jobs logs -f 3`: argparse takes optional positionals only in one piece
+        try:
+            options.ID = job_id(unknown[0])  # `jobs logs -f 3`: argparse takes optional positionals only in one piece
+        except ValueError:
+            main.error(f"`jobs` does not know {unknown[0]}")
     elif unknown:
         main.error(f"`{options.command}` does not know {' '.join(unknown)}")
     else:

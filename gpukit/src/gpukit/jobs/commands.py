@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import queue
-from gpukit.jobs import slurm
+from gpukit.jobs import kubernetes, slurm
 from gpukit.jobs.progress import progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -51,24 +51,36 @@ def submit(root: Path, options: Any) -> int:
     for name in options.variables:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise RefusalError(f"-e {name.partition('=')[0]}: give only the variable's name; a queue stores no values.")
-    if options.count < 1 or (options.max_hours is not None and not 0 < options.max_hours < math.inf):
-        raise RefusalError("--gpus and --max-hours must be numbers greater than 0.")
+    numbers = [number for number in (options.count, options.nodes, options.max_hours) if number is not None]
+    if not all(0 < number < math.inf for number in numbers):
+        raise RefusalError("--gpus, --nodes, and --max-hours must be numbers greater than 0.")
+    if options.on and options.priority:
+        raise RefusalError("--priority is of the queue on this machine: a cluster has priorities of its own.")
+    if options.on == "kubernetes":
+        if options.after is not None:
+            raise RefusalError("--after has no effect on Kubernetes: submit the job when the other one is finished.")
+        asked = {"nodes": options.nodes, "gpus": options.count, "queue": options.queue, "max_hours": options.max_hours}
+        new = kubernetes.submit(root, options.rest, package(root), variables=options.variables, **asked)
+        print(new)
+        say(f"Job {new} is handed to Kubernetes.")
+        return 0
+    if options.nodes or options.queue:
+        raise RefusalError("--nodes and --queue go with `--on kubernetes`.")
+    gpus = options.count or 1
     if options.on == "slurm":
-        if options.priority:
-            raise RefusalError("--priority has no effect on Slurm, which has priorities of its own.")
-        facts = {"gpus": options.count, "after": options.after, "max_hours": options.max_hours}
+        facts = {"gpus": gpus, "after": options.after, "max_hours": options.max_hours}
         env = with_variables(root, options.variables)
         new = slurm.submit(root, options.rest, package(root), env, variables=options.variables, **facts)
         print(new)
         say(f"Job {new} is handed to Slurm.")
         return 0
     if isinstance(options.after, str):
-        raise RefusalError("A job of this queue cannot wait for a job on Slurm.")
+        raise RefusalError("A job of this queue cannot wait for a job on a cluster.")
     place = queue.folder(root)
     with Table(place) as table:
         number = table.submit(
             named(options.rest, package(root)),
-            gpus=options.count,
+            gpus=gpus,
             priority=options.priority,
             after=options.after,
             max_hours=options.max_hours,
@@ -127,11 +139,12 @@ def jobs(root: Path, options: Any) -> int:
     if vars(options).get("dry_run") and action in ("run", "cancel", "retry", "move"):
         raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
     if isinstance(number, str):
-        return on_slurm(root, action, number, options)
+        on = on_kubernetes if number.startswith("k") else on_slurm
+        return on(root, action, number, options)
     try:
         place = queue.folder(root)
     except RefusalError:  # a network file system
-        elsewhere = slurm.jobs(root) if action == "list" else []
+        elsewhere = on_clusters(root) if action == "list" else []
         if not elsewhere:
             raise
         print("\n".join(lines(elsewhere, root, sys.stdout.isatty())))
@@ -180,6 +193,26 @@ def on_slurm(root: Path, action: str, number: str, options: Any) -> int:
         say(f"Job {new} is handed to Slurm: the same command and run as job {number}.")
         return 0
     raise RefusalError("Slurm orders its jobs itself.")
+
+
+def on_kubernetes(root: Path, action: str, number: str, options: Any) -> int:
+    """What `jobs` does with a job on Kubernetes."""
+    if action == "show":
+        return show(kubernetes.get(root, number), root)
+    if action == "logs":
+        return kubernetes.logs(root, number, options.follow, lambda line: print(plain(line), end="", flush=True))
+    if action == "cancel":
+        return kubernetes.cancel(root, number)
+    if action == "retry":
+        new = kubernetes.retry(root, number, package(root))
+        print(new)
+        say(f"Job {new} is handed to Kubernetes: the same command, run, and code as job {number}.")
+        return 0
+    raise RefusalError("Kubernetes orders its jobs itself.")
+
+
+def on_clusters(root: Path) -> list[dict[str, Any]]:
+    return slurm.jobs(root) + kubernetes.jobs(root)
 
 
 def cancel(table: Table, place: Path, number: int, options: Any) -> int:
@@ -247,8 +280,8 @@ def show_all(table: Table, place: Path, options: Any) -> int:
 
 
 def every(table: Table, place: Path) -> list[dict[str, Any]]:
-    """The jobs of the queue that are of interest, and those on Slurm."""
-    return table.recent(ENDED_SHOWN) + slurm.jobs(place.parent.parent)
+    """The jobs of the queue that are of interest, and those on clusters."""
+    return table.recent(ENDED_SHOWN) + on_clusters(place.parent.parent)
 
 
 def lines(every: list[dict[str, Any]], root: Path, color: bool = False) -> list[str]:
@@ -310,7 +343,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         "state": job["state"] + (f" (exit status {job['status']})" if job["status"] is not None else ""),
         "note": job["note"],
         "command": shlex.join(job["command"]),
-        "run folder": root / "outputs" / run if run else "",
+        "run folder": job.get("folder") or (root / "outputs" / run if run else ""),
         "progress": short(progress(root, job)),
         "GPUs": job["gpus"],
         "priority": job["priority"],
@@ -320,7 +353,8 @@ def show(job: dict[str, Any], root: Path) -> int:
         **stamp,
         "ran": duration(seconds(job)),
         "starts": job["starts"],
-        "log": root / job.get("log", f".launch/jobs/{job['id']}.log") if job["starts"] else "",
+        "log": root / job.get("log", f".launch/jobs/{job['id']}.log") if job["starts"] and "image" not in job else "",
+        **{name: job[name] for name in kubernetes.SHOWN if job.get(name)},
     }
     for name, value in facts.items():
         if value != "":

@@ -1,13 +1,11 @@
 """`submit --on slurm`: jobs that a cluster runs with the project's cluster/train.sbatch.
 
-.launch/slurm has a file for each of them, because SQLite does not work on a network file system. Slurm reports a job
-for some minutes after its end; train.sbatch writes its exit status to cluster/ID.status.
+Slurm reports a job for some minutes after its end; train.sbatch writes its exit status to cluster/ID.status.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -16,10 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpukit.jobs import records
 from gpukit.jobs.table import FINAL
 from gpukit.project.messages import RefusalError, say
 
-SCRIPT = "cluster/train.sbatch"
+SCRIPT = records.FILES["slurm"]
 # Of squeue(1), "JOB STATE CODES"; those that are not here are running.
 STATES = {"PENDING": "queued", "REQUEUED": "queued", "REQUEUE_HOLD": "held", "SPECIAL_EXIT": "held"}
 STATES |= {"COMPLETED": "finished", "CANCELLED": "canceled", "TIMEOUT": "out of time", "DEADLINE": "out of time"}
@@ -35,10 +34,7 @@ def submit(root: Path, command: list[str], package: str, env: dict[str, str], ru
     """Hand a job to sbatch; its ID in the table, such as s12. `env`: with the values of its variables."""
     script = root / SCRIPT
     if not script.is_file():
-        clusters = "[slurm, skypilot]" if (root / "cluster/sky.yaml").is_file() else "[slurm]"
-        raise RefusalError(
-            f"This project has no {SCRIPT}: `./launch update --to current --answers cluster='{clusters}'` adds it."
-        )
+        raise records.lacking(root, "slurm")
     if command[1:3] != ["-m", f"{package}.train"] or not re.fullmatch(r"python[\d.]*", command[0]):
         raise RefusalError(f"{SCRIPT} runs `python -m {package}.train`, with your arguments: submit that command.")
     name, arguments = split(command[3:])
@@ -59,9 +55,8 @@ def submit(root: Path, command: list[str], package: str, env: dict[str, str], ru
     env.update({"RUN_NAME": name or run} if name or run else {}, **({"REQUEUE": "no"} if hours else {}))
     number = ask(["sbatch", *options, SCRIPT, *arguments], root, env).strip().partition(";")[0]
     command = [*command[:3], f"--name={name or run or number}", *arguments]
-    job = {"id": f"s{number}", "slurm": number, "state": "queued", "command": command, "submitted": time.time()}
-    job.update(facts, note="", status=None, started=None, ended=None, ran=0, starts=0, wanted="", priority=0)
-    write(root, {**job, "position": job["submitted"], "log": f"cluster/{number}.log"})
+    job = records.new(f"s{number}", command, time.time(), slurm=number, log=f"cluster/{number}.log", **facts)
+    records.write(folder(root), job)
     return f"s{number}"
 
 
@@ -91,22 +86,9 @@ def ask(command: list[str], root: Path, env: dict[str, str] | None = None, secon
     return done.stdout
 
 
-# The files
-
-
-def write(root: Path, job: dict[str, Any]) -> None:
-    folder(root).mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = folder(root) / f"{job['slurm']}.{os.getpid()}"
-    draft.write_text(json.dumps(job), encoding="utf-8")
-    draft.replace(folder(root) / f"{job['slurm']}.json")
-
-
 def jobs(root: Path) -> list[dict[str, Any]]:
     """This project's jobs on Slurm, as they are now."""
-    found = []
-    for path in sorted(folder(root).glob("*.json")):
-        with contextlib.suppress(OSError, ValueError):
-            found.append(json.loads(path.read_text(encoding="utf-8")))
+    found = records.read(folder(root))
     if any(job["state"] not in FINAL for job in found):
         try:
             query = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%M|%r"]
@@ -119,7 +101,7 @@ def jobs(root: Path) -> list[dict[str, Any]]:
                 before = dict(job)
                 refresh(root, job, rows.get(job["slurm"]))
                 if job != before:
-                    write(root, job)
+                    records.write(folder(root), job)
     return found
 
 
@@ -172,7 +154,7 @@ def cancel(root: Path, number: str) -> int:
     if job["state"] in FINAL:
         raise RefusalError(f"Job {number} has ended already: it is {job['state']}.")
     ask(["scancel", job["slurm"]], root)
-    write(root, {**job, "wanted": "canceled"})
+    records.write(folder(root), {**job, "wanted": "canceled"})
     say(f"Job {number} is being canceled.")
     return 0
 
