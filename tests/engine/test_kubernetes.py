@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
+import subprocess
+import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
+import yaml
 
+from gpukit.jobs import manifest
 from tests.jobs.kubectl import Kubectl
 from tests.registry import running
 
-from .conftest import SLUG, Engine, Project, User
+from .conftest import SLUG, Engine, Project
 
 STEPS = 40
 TRAIN = ("python", "-m", "engine_tests.train", "--batch-size=16", "--log-steps=1", f"--max-steps={STEPS}")
@@ -24,8 +29,8 @@ SLOW = "import time; time.sleep(0.02)"
 class Pods:
     """The pods of a Job, as containers with the rights, the variables, and the names that Kubernetes gives them."""
 
-    def __init__(self, engine: Engine, job: dict[str, Any], outputs: Path) -> None:
-        self.engine, self.job, self.outputs = engine, job, outputs
+    def __init__(self, engine: Engine, job: dict[str, Any], outputs: Path, source: Path) -> None:
+        self.engine, self.job, self.outputs, self.source = engine, job, outputs, source
         self.network = f"{SLUG}-{job['metadata']['name']}"
         engine.get("network", "create", self.network)
 
@@ -42,6 +47,7 @@ class Pods:
         arguments += [f"--network-alias={host}", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
         arguments += [f"--env={key}={value}" for key, value in values.items()]
         arguments += [f"--volume={self.outputs}:{places['outputs']}", f"--tmpfs={places['shm']}:mode=1777"]
+        arguments += [f"--volume={self.source}:/workspace/src:ro"]
         words = [*container["command"], *container["args"]]
         for key, value in values.items():
             words = [word.replace(f"$({key})", value) for word in words]
@@ -71,66 +77,81 @@ def losses(outputs: Path, run: str) -> dict[int, float]:
     return {row["step"]: row["loss"] for row in rows if "loss" in row}
 
 
-@pytest.fixture
-def submitted(project: Callable[..., Project], plain: Engine, place: Path) -> Iterator[list[dict[str, Any]]]:
-    """Two Jobs of the same source, for two machines each."""
-    one = project(name="kubernetes", on=plain, hardware="cpu", cluster=["kubernetes"])
+def test_the_image_has_the_source(project: Callable[..., Project], plain: Engine, place: Path) -> None:
+    """Two submissions of the same content: one image, in the registry, and two Jobs."""
+    one = project(name="kubernetes", on=plain, slight=True, cluster=["kubernetes"])
+    one.write("Dockerfile", "FROM scratch\nARG USER_UID\nARG USER_GID\nCOPY apt.txt /\n")
+    one.write(".env", "HF_TOKEN=not-in-the-image\n")
+    (one.path / "a\nb").symlink_to("apt.txt")
     kubectl = Kubectl(place / "kubectl")
     kubectl.accept(one.path / "cluster/job.yaml")
-    data = one.path / "src/engine_tests/data.py"
-    line = "        point = self.points[index]\n"
-    assert data.read_text().count(line) == 1
-    data.write_text(data.read_text().replace(line, f"        {SLOW}\n{line}"))
-    one.write(".env", "HF_TOKEN=not-in-the-image\n")
     (place / "registry").mkdir()
     with running(place / "registry") as host:
         path = f"{kubectl.folder}{os.pathsep}{one.user.environment['PATH']}"
-        for _ in range(2):
-            words = ("submit", "--on", "kubernetes", "--nodes", "2", "--", *TRAIN)
-            one.launched(*words, timeout=600, PATH=path, GPUKIT_REGISTRY=host)
+        words = ("submit", "--on", "kubernetes", "--", "python", "-m", "engine_tests.train")
+        ids = [one.launched(*words, PATH=path, GPUKIT_REGISTRY=host).strip() for _ in range(2)]
         jobs = [each for each in kubectl.created() if each["kind"] == "Job"]
-        image = image_of(jobs[0])
+        image, same = (job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs)
+        assert image == same and image.startswith(f"{host}/{SLUG}:")
+        assert [job["metadata"]["name"] for job in jobs] == [f"{SLUG}-{id[1:]}" for id in ids] and len({*ids}) == 2
         plain.get("rmi", image)
         plain.get("pull", image)  # as a node does
-        yield jobs
-        plain.ask("rmi", "--force", image)
-
-
-def image_of(job: dict[str, Any]) -> str:
-    return job["spec"]["template"]["spec"]["containers"][0]["image"]
+        container = plain.get("create", image, "/none")
+        exported = subprocess.run(["docker", "-H", plain.host, "export", container], capture_output=True, check=True)
+        plain.get("rm", container)
+        plain.get("rmi", image)
+        one.write("src/engine_tests/data.py", "changed = True\n")
+        one.launched(*words, PATH=path, GPUKIT_REGISTRY=host)
+        changed = kubectl.created()[-1]["spec"]["template"]["spec"]["containers"][0]["image"]
+        assert changed.rpartition(":")[0] == image.rpartition(":")[0] and changed != image
+        plain.get("rmi", changed)
+    with tarfile.open(fileobj=io.BytesIO(exported.stdout)) as archive:
+        files = {
+            entry.name.removeprefix("workspace/"): entry for entry in archive if entry.name.startswith("workspace/")
+        }
+        text = b"".join(archive.extractfile(entry).read() for entry in files.values() if entry.isreg())
+    tops = {name.partition("/")[0] for name in files}
+    assert {"src", "launch", "vendor", "a\nb"} <= tops and not {".env", ".launch", "outputs"} & tops
+    assert b"not-in-the-image" not in text and files["launch"].mode & 0o111
+    assert {entry.uid for entry in files.values()} == {1000}
 
 
 def test_a_preempted_job_resumes_with_the_same_losses(
-    submitted: list[dict[str, Any]], plain: Engine, place: Path, users: Callable[..., User]
+    project: Callable[..., Project], generate: Callable[..., Path], plain: Engine, place: Path
 ) -> None:
-    whole, preempted = submitted
-    assert image_of(whole) == image_of(preempted), "the same content, the same tag"
-    assert whole["metadata"]["name"] != preempted["metadata"]["name"]
-    found = plain.get("run", "--rm", "--user=1000:1000", image_of(whole), "sh", "-c", "ls -A && touch src/ours").split()
-    assert {"src", "launch", "vendor"} <= {*found} and not {".env", ".launch", ".git", "outputs"} & {*found}
+    """On two machines, of which one is preempted. The image is that of other tests; its source is mounted."""
+    one = project("wheel", "scripts")
+    one.launched("--cpu", "build", timeout=600)
+    source = shutil.copytree(one.path / "src", place / "source")
+    data = source / "engine_tests/data.py"
+    line = "        point = self.points[index]\n"
+    assert data.read_text().count(line) == 1
+    data.write_text(data.read_text().replace(line, f"        {SLOW}\n{line}"))
+    file = generate(project_name="Engine tests", hardware="cpu", workflow="scripts", cluster=["kubernetes"])
+    (job,) = [each for each in yaml.safe_load_all((file / "cluster/job.yaml").read_text()) if each["kind"] == "Job"]
+    manifest.sizes(job, 2, None)
+    manifest.program(job, [*TRAIN], "engine_tests", "")
+    manifest.container_of(job)["image"] = f"{one.image}-cpu"
     outputs = place / "outputs"
     outputs.mkdir()
     os.chown(outputs, 1000, 1000)
-
-    uninterrupted = Pods(plain, whole, outputs)
-    two = Pods(plain, preempted, outputs)
+    whole, preempted = (Pods(one.engine, {**job, "metadata": {"name": name}}, outputs, source) for name in ("a", "b"))
     try:
-        started = [uninterrupted.start(index) for index in (1, 0)]  # the second machine first: it waits for the other
-        assert [uninterrupted.end(one) for one in started] == [0, 0]
-        expected = losses(outputs, whole["metadata"]["name"])
+        started = [whole.start(index) for index in (1, 0)]  # the second machine first: it waits for the other
+        assert [whole.end(one) for one in started] == [0, 0]
+        expected = losses(outputs, "a")
         assert list(expected) == list(range(1, STEPS + 1))
 
-        run = preempted["metadata"]["name"]
-        started = [two.start(index) for index in (0, 1)]
+        started = [preempted.start(index) for index in (0, 1)]
         until = time.monotonic() + 120
-        while len(losses(outputs, run)) < STEPS // 3:
-            assert time.monotonic() < until, [plain.ask("logs", one) for one in started]
-            time.sleep(0.2)
-        assert [two.end(started[1], told=True), two.end(started[0])] == [143, 143]
-        assert len(losses(outputs, run)) < STEPS
-        started = [two.start(index) for index in (0, 1)]
-        assert [two.end(one) for one in started] == [0, 0]
-        assert losses(outputs, run) == expected
+        while len(losses(outputs, "b")) < STEPS // 3:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert [preempted.end(started[1], told=True), preempted.end(started[0])] == [143, 143]
+        assert len(losses(outputs, "b")) < STEPS
+        started = [preempted.start(index) for index in (0, 1)]
+        assert [preempted.end(one) for one in started] == [0, 0]
+        assert losses(outputs, "b") == expected
     finally:
-        uninterrupted.close()
-        two.close()
+        whole.close()
+        preempted.close()

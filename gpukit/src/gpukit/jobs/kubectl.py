@@ -10,6 +10,7 @@ from typing import Any
 from gpukit.project.messages import RefusalError, announced, say
 
 SECONDS = 60.0  # for an answer
+DRY = "--dry-run=server"
 Place = list[str]  # options: the context, and the namespace
 Object = dict[str, Any]
 
@@ -35,7 +36,7 @@ def kubectl(place: Place, *arguments: str, objects: list[Object] | None = None, 
     if done.returncode and not (errors and all("(AlreadyExists)" in line for line in errors)):
         raise refused(done.stderr)
     for line in lines:
-        if line.startswith("Warning:"):
+        if line.startswith("Warning:") and DRY not in arguments:
             say(line)
     return done.stdout
 
@@ -51,6 +52,8 @@ def refused(text: str) -> RefusalError:
 
 def explained(text: str) -> str:
     """The cause and the remedy, if a message of Kubernetes is known; otherwise nothing."""
+    if not text:
+        return ""
     from gpukit.errors.diagnose import diagnose  # imported here because it is slow
     from gpukit.findings.causes import PROJECT
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.jobs import manifest, pods, records
-from gpukit.jobs.kubectl import Object, Place, context, explained, kubectl, parse, read
+from gpukit.jobs.kubectl import DRY, Object, Place, context, explained, kubectl, parse, read
 from gpukit.jobs.progress import run_of
 from gpukit.jobs.table import FINAL
 from gpukit.project.messages import RefusalError, say
@@ -59,7 +59,7 @@ def submit(root: Path, command: list[str], package: str, image: str = "", **aske
     missing = lacking(place, [each for each in objects if each is not job])
     container["image"] = image or f"{repository}:checked"
     # What the cluster refuses is known before the image is built.
-    accepted = parse(kubectl(place, *CREATE, "--dry-run=server", objects=[*missing, job]))
+    accepted = parse(kubectl(place, *CREATE, DRY, objects=[*missing, job]))
     if not image:
         container["image"], architecture = manifest.build(project, repository)
         job["spec"]["template"]["spec"].setdefault("nodeSelector", {})["kubernetes.io/arch"] = architecture
@@ -143,13 +143,13 @@ def refresh(job: dict[str, Any], there: list[Object], listed: list[Object], even
         job.update(state=job["wanted"] or "failed", note=note, ended=time.time())
         return
     ours = pods.of(job["name"], listed)
-    begun = pods.started([pod for pod in ours if pods.index(pod) == 0])
-    job["starts"] = max(job["starts"], len(begun))
+    begun = pods.started(ours)
+    job["starts"] = max(job["starts"], pods.starts(ours))
     job["started"] = job["started"] or min(begun, default=None)
     conditions = {each["type"]: each for each in seen["status"].get("conditions", []) if each["status"] == "True"}
     end = conditions.get("Complete") or conditions.get("Failed")
     if end:
-        state, job["status"], note = outcome(end, ours)
+        state, job["status"], note = outcome(end, ours, job["nodes"])
         job["ended"] = pods.moment(end["lastTransitionTime"])
     elif seen["metadata"].get("deletionTimestamp"):
         state, note = "running", "it is being canceled"
@@ -160,13 +160,14 @@ def refresh(job: dict[str, Any], there: list[Object], listed: list[Object], even
     else:
         told = [each["message"] for each in events if each["involvedObject"]["name"] == job["name"]]
         why = pods.waits_for(ours) or "".join(told[-1:])
-        state, note = "queued", " ".join(filter(None, (why, explained(why) if why else "")))
+        known = explained(why)
+        state, note = "queued", f"{known} ({why})" if known else why
     job.update(state=state, note=note)
     if job["started"]:  # by clocks that may differ
         job["ran"] = max(0.0, (job["ended"] or time.time()) - job["started"])
 
 
-def outcome(end: Object, ours: list[Object]) -> tuple[str, int | None, str]:
+def outcome(end: Object, ours: list[Object], nodes: int) -> tuple[str, int | None, str]:
     """The state, the exit status, and a note, of a Job's last condition and its pods."""
     if end["type"] == "Complete":
         return "finished", 0, ""
@@ -176,14 +177,10 @@ def outcome(end: Object, ours: list[Object]) -> tuple[str, int | None, str]:
     if not failed:
         return "failed", None, end.get("message", "")
     pod, facts = failed[-1]
+    which = f" on machine {pods.index(pod)}" if nodes > 1 else ""
     if facts.get("reason") == "OOMKilled":
-        return "failed", facts["exitCode"], "memory was full: raise the memory limit in cluster/job.yaml"
-    which = f" on machine {pods.index(pod)}" if job_size(ours) > 1 else ""
+        return "failed", facts["exitCode"], f"memory was full{which}: raise its limit in {manifest.SCRIPT}"
     return "failed", facts["exitCode"], f"exit status {facts['exitCode']}{which}"
-
-
-def job_size(ours: list[Object]) -> int:
-    return len({pods.index(pod) for pod in ours})
 
 
 # The commands

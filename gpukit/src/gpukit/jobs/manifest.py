@@ -6,6 +6,8 @@ import hashlib
 import io
 import math
 import re
+import subprocess
+import sys
 import tarfile
 
 from gpukit.host import registry
@@ -155,9 +157,10 @@ def build(project: Project, name: str) -> tuple[str, str]:
         if code:
             raise project.engine.explain(output, "The image with your source cannot be built")
     say(f"Pushing {name} ...")
-    code, output = project.engine.stream("push", name)
-    if code:
-        raise not_pushed(name, output)
+    command = project.engine.argv("push", name)  # it shows its progress on stdout
+    done = subprocess.run(command, env=project.engine.env, stdout=sys.stderr.fileno(), stderr=subprocess.PIPE)
+    if done.returncode:
+        raise not_pushed(name, done.stderr.decode(errors="replace"))
     return name, architecture
 
 

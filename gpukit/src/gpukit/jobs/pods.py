@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import time
+from collections import Counter
 from typing import Any
 
 from gpukit.jobs.kubectl import Object
@@ -40,6 +41,12 @@ def state(pod: Object) -> tuple[str, dict[str, Any]]:
 def started(pods: list[Object]) -> list[float]:
     """When the pods started, as far as they did."""
     return [moment(facts["startedAt"]) for _, facts in map(state, pods) if facts.get("startedAt")]
+
+
+def starts(pods: list[Object]) -> int:
+    """How often a Job started: the pods of one machine that did, of the one with most of them."""
+    found = Counter(index(pod) for pod in pods if state(pod)[1].get("startedAt"))
+    return max(found.values(), default=0)
 
 
 def waits_for(pods: list[Object]) -> str:
