@@ -188,7 +188,7 @@ def test_use_cases_are_offered_where_their_torch_serves(offered: Callable[..., d
 def test_skypilot_is_offered_where_some_cloud_rents_a_card_or_none_is_needed(offered: Callable[..., dict]) -> None:
     for name, machine in HARDWARE.items():
         shown = offered("cluster", hardware=name, also_on=[])
-        assert list(shown) == ["slurm", "skypilot"] and not shown["slurm"]
+        assert list(shown) == ["slurm", "kubernetes", "skypilot"] and not shown["slurm"]
         assert not shown["skypilot"] or machine["label"] in shown["skypilot"]
         assert bool(shown["skypilot"]) == (
             machine["capability"] is not None and not machine["skypilot"]["accelerators"]
