@@ -55,7 +55,7 @@ class Pods:
         arguments += ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
         arguments += [f"--env={key}={value}" for key, value in values.items()]
         arguments += [f"--volume={self.outputs}:{places['outputs']}", f"--tmpfs={places['shm']}:mode=1777"]
-        arguments += [f"--volume={self.source}:/workspace/src:ro"]
+        arguments += [f"--volume={self.source}:/workspace:ro"]
         words = [*container["command"], *container["args"]]
         for key, value in values.items():
             words = [word.replace(f"$({key})", value) for word in words]
@@ -129,8 +129,8 @@ def test_a_preempted_job_resumes_with_the_same_losses(
     """On two machines, of which one is preempted. The image is that of other tests; its source is mounted."""
     one = project("wheel", "scripts")
     one.launched("--cpu", "build", timeout=600)
-    source = shutil.copytree(one.path / "src", place / "source")
-    data = source / "engine_tests/data.py"
+    source = shutil.copytree(one.path, place / "source", ignore=shutil.ignore_patterns("outputs"))
+    data = source / "src/engine_tests/data.py"
     line = "        point = self.points[index]\n"
     assert data.read_text().count(line) == 1
     data.write_text(data.read_text().replace(line, f"        {SLOW}\n{line}"))

@@ -9,14 +9,15 @@ import re
 import subprocess
 import sys
 import tarfile
+from typing import TYPE_CHECKING
 
-from gpukit.host import registry
-from gpukit.host.git import sources
-from gpukit.host.project import Project
 from gpukit.jobs.kubectl import Object
 from gpukit.jobs.records import FILES
 from gpukit.jobs.slurm import split
 from gpukit.project.messages import RefusalError, say
+
+if TYPE_CHECKING:
+    from gpukit.host.project import Project
 
 SCRIPT = FILES["kubernetes"]
 NO_REGISTRY = "REGISTRY/"  # of the image in the file, where no registry was answered
@@ -119,6 +120,8 @@ def adapt(job: Object, name: str, queue: str, hours: float | None, variables: li
 
 def repository(job: Object, environment: dict[str, str]) -> str:
     """The name of the image without a tag: that in the file, in the registry that GPUKIT_REGISTRY names."""
+    from gpukit.host import registry  # slow to import, as are those below
+
     name = re.sub(r"(?::[^/]*)?(?:@.*)?$", "", container_of(job)["image"])
     own = environment.get("GPUKIT_REGISTRY", "").rstrip("/")
     if own:
@@ -137,7 +140,7 @@ def build(project: Project, name: str) -> tuple[str, str]:
 
     The tag is a hash of the content.
     """
-    from gpukit.launch import image  # imports much
+    from gpukit.launch import image
 
     project.tag = f"{project.name}-cluster"  # as yours, except for the user's id
     image.ensure(project, gpu=False, extra=USER)
@@ -166,7 +169,10 @@ def build(project: Project, name: str) -> tuple[str, str]:
 
 def packed(project: Project, base: str) -> tuple[bytes, str]:
     """The build context, as a tar file, and a hash of what it contains and of the image that it is added to."""
-    buffer, digest = io.BytesIO(), hashlib.sha256(base.encode())
+    from gpukit.host.git import sources
+
+    buffer = io.BytesIO()
+    digest = hashlib.sha256(base.encode())
     dockerfile = f"FROM {project.tag}\nCOPY --chown=1000:1000 source /workspace\n".encode()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         entry = tarfile.TarInfo("Dockerfile")
@@ -187,6 +193,8 @@ def packed(project: Project, base: str) -> tuple[bytes, str]:
 
 def not_pushed(name: str, output: str) -> RefusalError:
     """The refusal for a push that failed."""
+    from gpukit.host import registry
+
     host = registry.parse(name).host
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     what = f": {lines[-1]}" if lines else ""
