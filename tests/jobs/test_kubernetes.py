@@ -28,7 +28,7 @@ TRAIN = ["python", "-m", "my_gpu_project.train"]
 
 def job_of(case: dict[str, Any]) -> dict[str, Any]:
     """A job before it was looked at."""
-    return records.new("kx7f4z", [*TRAIN, "--name=a"], 1.0, name=case["job"], queue=case["queue"], nodes=2)
+    return records.new("kx7f4z", [*TRAIN, "--name=a"], name=case["job"], queue=case["queue"], nodes=2)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -28,14 +28,14 @@ EVERY = 2.0  # seconds between two looks, for `logs -f`
 
 
 def folder(root: Path) -> Path:
-    return root / ".launch/kubernetes"
+    return root / records.PLACES["kubernetes"]
 
 
-def submit(root: Path, command: list[str], package: str, image: str = "", **asked: Any) -> str:
+def submit(root: Path, command: list[str], package: str, code: str, image: str = "", **asked: Any) -> str:
     """Create a Job in the cluster; its ID in the table, such as kx7f4z.
 
-    `image`: one that has the code; by default, it is built and pushed. `asked`: nodes, gpus, queue, max_hours, and
-    variables; None or empty for those in the file.
+    `code`: the commit of the project's files. `image`: one that has them; by default, it is built and pushed. `asked`:
+    nodes, gpus, queue, max_hours, and variables; None or empty for those in the file.
     """
     from gpukit.host.project import Project
 
@@ -50,6 +50,7 @@ def submit(root: Path, command: list[str], package: str, image: str = "", **aske
         nodes, gpus = manifest.sizes(job, asked["nodes"], asked["gpus"])
         name = manifest.job_name(job["metadata"]["name"], suffix, nodes)
         command = manifest.program(job, command, package, name)
+        job["metadata"].setdefault("annotations", {})["gpukit/code"] = code
         manifest.adapt(job, name, asked["queue"], asked["max_hours"], asked["variables"])
         repository = manifest.repository(job, project.env)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
@@ -65,8 +66,8 @@ def submit(root: Path, command: list[str], package: str, image: str = "", **aske
         job["spec"]["template"]["spec"].setdefault("nodeSelector", {})["kubernetes.io/arch"] = architecture
     facts = {"context": place, "namespace": accepted[-1]["metadata"]["namespace"], "name": name}
     facts |= {"image": container["image"], "nodes": nodes, "gpus": gpus, "max_hours": asked["max_hours"]}
-    facts |= {"queue": asked["queue"], "variables": asked["variables"], "folder": run_folder(container, command)}
-    new = records.new(f"k{suffix}", command, time.time(), **facts)
+    facts |= {"queue": asked["queue"], "variables": asked["variables"], "code": code, "log": ""}
+    new = records.new(f"k{suffix}", command, run_folder=run_folder(container, command), **facts)
     records.write(folder(root), new)  # before it exists, so that none is lost
     try:
         if missing:
@@ -250,4 +251,4 @@ def retry(root: Path, number: str, package: str) -> str:
     if job["state"] not in FINAL:
         raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
     same = {name: job[name] for name in ("nodes", "gpus", "queue", "max_hours", "variables")}
-    return submit(root, job["command"], package, job["image"], **same)
+    return submit(root, job["command"], package, job["code"], job["image"], **same)

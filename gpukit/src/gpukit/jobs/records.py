@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from gpukit.project.messages import RefusalError
 
 # The answers to the question `cluster`, in its order, and their files.
 FILES = {"slurm": "cluster/train.sbatch", "kubernetes": "cluster/job.yaml", "skypilot": "cluster/sky.yaml"}
+PLACES = {"slurm": ".launch/slurm", "kubernetes": ".launch/kubernetes"}
 
 
 def write(folder: Path, job: dict[str, Any]) -> None:
@@ -30,9 +33,20 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def new(id: str, command: list[str], submitted: float, **facts: Any) -> dict[str, Any]:
+def stored(root: Path) -> list[dict[str, Any]]:
+    """This project's jobs on clusters, as they were when the cluster was last asked."""
+    return [job for place in PLACES.values() for job in read(root / place)]
+
+
+def codes(root: Path, since: float) -> set[str]:
+    """The code of the jobs on clusters that have not ended, or not before that moment."""
+    return {job.get("code", "") for job in stored(root) if (job["ended"] or math.inf) >= since}
+
+
+def new(id: str, command: list[str], **facts: Any) -> dict[str, Any]:
     """A job that waits, with the fields that the table of jobs shows."""
-    job = {"id": id, "state": "queued", "command": command, "submitted": submitted, "position": submitted}
+    now = time.time()
+    job = {"id": id, "state": "queued", "command": command, "submitted": now, "position": now}
     job |= {"note": "", "status": None, "started": None, "ended": None, "ran": 0, "starts": 0, "wanted": ""}
     return {**job, "after": None, "priority": 0, **facts}
 

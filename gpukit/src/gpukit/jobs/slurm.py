@@ -1,6 +1,7 @@
 """`submit --on slurm`: jobs that a cluster runs with the project's cluster/train.sbatch.
 
-Slurm reports a job for some minutes after its end; train.sbatch writes its exit status to cluster/ID.status.
+.launch/slurm has a file for each of them, because SQLite does not work on a network file system. Slurm reports a job
+for some minutes after its end; train.sbatch writes its exit status to cluster/ID.status.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import contextlib
 import math
 import os
 import re
+import secrets
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import frozen
 from gpukit.jobs import records
 from gpukit.jobs.table import FINAL
 from gpukit.project.messages import RefusalError, say
@@ -27,10 +30,10 @@ NEVER = "DependencyNeverSatisfied"
 
 
 def folder(root: Path) -> Path:
-    return root / ".launch/slurm"
+    return root / records.PLACES["slurm"]
 
 
-def submit(root: Path, command: list[str], package: str, env: dict[str, str], run: str = "", **facts: Any) -> str:
+def submit(root: Path, command: list[str], package: str, env: dict[str, str], code: str = "", **facts: Any) -> str:
     """Hand a job to sbatch; its ID in the table, such as s12. `env`: with the values of its variables."""
     script = root / SCRIPT
     if not script.is_file():
@@ -52,12 +55,35 @@ def submit(root: Path, command: list[str], package: str, env: dict[str, str], ru
         options += [f"--dependency=afterok:{get(root, after)['slurm']}", "--kill-on-invalid-dep=no"]
     options += [f"--time={math.ceil(hours * 60)}"] if hours else []
     env = {key: value for key, value in env.items() if key not in ("RUN_NAME", "REQUEUE")}
-    env.update({"RUN_NAME": name or run} if name or run else {}, **({"REQUEUE": "no"} if hours else {}))
-    number = ask(["sbatch", *options, SCRIPT, *arguments], root, env).strip().partition(";")[0]
-    command = [*command[:3], f"--name={name or run or number}", *arguments]
-    job = records.new(f"s{number}", command, time.time(), slurm=number, log=f"cluster/{number}.log", **facts)
-    records.write(folder(root), job)
+    env.update({"RUN_NAME": name} if name else {}, **({"REQUEUE": "no"} if hours else {}))
+    place = check_out(root, code, env) if code else root
+    options += [f"--chdir={place}", f"--output={root}/cluster/%j.log"]
+    try:
+        number = ask(["sbatch", *options, str(place / SCRIPT), *arguments], root, env).strip().partition(";")[0]
+    except RefusalError:
+        if code:
+            frozen.remove(root, place, place.name)
+        raise
+    command = [*command[:3], f"--name={name or number}", *arguments]
+    own = {"slurm": number, "log": f"cluster/{number}.log", "code": code}
+    own["folder"] = str(place.relative_to(root)) if code else ""
+    records.write(folder(root), records.new(f"s{number}", command, **own, **facts))
     return f"s{number}"
+
+
+def check_out(root: Path, code: str, env: dict[str, str]) -> Path:
+    """The folder of a job's code, for all nodes; `env` says where in it the project's own folders are."""
+    place = folder(root) / f"code-{secrets.token_hex(4)}"
+    folder(root).mkdir(mode=0o700, parents=True, exist_ok=True)
+    native = env.get("RUN_IN", "native") == "native"
+    frozen.check_out(root, code, place, links=native)
+    for image in root.glob("cluster/image.*"):
+        (place / "cluster" / image.name).symlink_to(image)
+    env.setdefault("OUTPUTS", str(root / "outputs"))
+    if not native:
+        shared = {frozen.borrowed(root, place): ".git/shared", **{root / name: name for name in frozen.SHARED}}
+        env["SHARED"] = ",".join(f"{source}:/workspace/{target}" for source, target in shared.items())
+    return place
 
 
 def split(arguments: list[str]) -> tuple[str, list[str]]:
@@ -100,6 +126,9 @@ def jobs(root: Path) -> list[dict[str, Any]]:
             if job["state"] not in FINAL:
                 before = dict(job)
                 refresh(root, job, rows.get(job["slurm"]))
+                if job["state"] in FINAL and job.get("folder"):
+                    left = frozen.remove(root, root / job["folder"], f"{job['slurm']}-files")
+                    job["note"] = "; ".join(filter(None, (job["note"], left)))
                 if job != before:
                     records.write(folder(root), job)
     return found
@@ -115,7 +144,7 @@ def refresh(root: Path, job: dict[str, Any], row: list[str] | None) -> None:
         if state == "running" and not job["starts"]:
             job.update(starts=1, started=time.time() - job["ran"])
     if not row or state in FINAL:
-        path = root / f"cluster/{job['slurm']}.status"
+        path = root / job.get("folder", "") / f"cluster/{job['slurm']}.status"
         with contextlib.suppress(OSError, ValueError):
             text = path.read_text(encoding="utf-8").strip()
             job["status"] = int(text) if text.isdecimal() else None
@@ -165,4 +194,7 @@ def retry(root: Path, number: str, package: str, env: dict[str, str]) -> str:
     if job["state"] not in FINAL:
         raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
     same = {name: job[name] for name in ("gpus", "max_hours", "variables")}
+    same["code"] = job.get("code", "")
+    if same["code"]:
+        frozen.keep(root, same["code"])
     return submit(root, job["command"], package, env, after=None, **same)

@@ -119,11 +119,11 @@ class Environment:
             raise RefusalError(f"{home} has a blank in it, which uv's settings cannot hold: set GPUKIT_NATIVE.")
         flavour = self.index.rstrip("/").rpartition("/")[2]
         # a home directory may be shared by machines of another kind
-        self.path = home / f"{project.name}-{platform.machine()}-{flavour}"
+        self.path = home / f"{project.name}-{platform.machine()}-{flavour}{own_inputs(project)}"
         self.interpreter = self.path / "bin/python"
         self.record, self.stamp = self.path / "protected.txt", self.path / STAMP
         self.torch_index = self.path / "torch-index.txt"  # verify reads it; exists if torch is not from PyTorch's index
-        self.pythonpath = str(project.root / "src")  # of what is started in it
+        self.pythonpath = str(project.code / "src")  # of what is started in it
         self.held: list[int] = []
 
     @property
@@ -133,7 +133,7 @@ class Environment:
     @property
     def wheel(self) -> Path:
         """gpukit's, which the project carries."""
-        found = list((self.project.root / "vendor").glob("gpukit-*.whl"))
+        found = list((self.project.code / "vendor").glob("gpukit-*.whl"))
         if len(found) != 1:
             raise RefusalError(f"vendor/ has {len(found) or 'no'} gpukit wheels: it must have one.")
         return found[0]
@@ -150,7 +150,7 @@ class Environment:
     def wanted(self) -> dict[str, object]:
         digest = hashlib.sha256()
         for name in ("pyproject.toml", "requirements.txt"):
-            file = self.project.root / name
+            file = self.project.code / name
             digest.update(file.read_bytes() if file.is_file() else b"")
         wheel = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
         return {**self.base, "packages": digest.hexdigest(), "gpukit": wheel}
@@ -328,7 +328,7 @@ class Environment:
 
     def requirements(self, file: str = "pyproject.toml") -> list[str]:
         """The same arguments as in the image."""
-        pinned = ["--requirement=requirements.txt"] if (self.project.root / "requirements.txt").is_file() else []
+        pinned = ["--requirement=requirements.txt"] if (self.project.code / "requirements.txt").is_file() else []
         return [*pinned, f"--requirement={file}", "--extra=dev"]
 
     def finish(self, wanted: dict[str, object]) -> None:
@@ -347,7 +347,7 @@ class Environment:
                 shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip
             code, _ = stream(command, {**env, "UV_OFFLINE": "1"}, keep=self.held)
         if code:
-            raise refusals.unfit_pin(output, self.project.root / "requirements.txt") or explain(output)
+            raise refusals.unfit_pin(output, self.project.code / "requirements.txt") or explain(output)
 
     def ask(self, *arguments: str, **more: str) -> tuple[int, str, str]:
         """Run uv quietly: its exit status, output, and errors."""
@@ -381,6 +381,20 @@ class Environment:
         name = f"for-torch-{found.get('torch', self.torch)}"
         cache = uv.cache(self.project.env)
         return cache if cache.name == name else cache / name
+
+
+def own_inputs(project: Project) -> str:
+    """The end of the name of an environment: empty, unless a job's code needs another one than the project now."""
+
+    def digest(folder: Path) -> str:
+        files = [*(folder / name for name in ("pyproject.toml", "requirements.txt", "stack.json"))]
+        files += sorted(folder.glob("vendor/gpukit-*.whl"))
+        found = [file.read_bytes() if file.is_file() else b"" for file in files]
+        return hashlib.sha256(b"\0".join(found)).hexdigest()[:8]
+
+    if project.code == project.root or digest(project.code) == digest(project.root):
+        return ""
+    return f"-{digest(project.code)}"
 
 
 def in_use(path: Path) -> bool:

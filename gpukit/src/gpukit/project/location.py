@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 VARIABLE = "GPUKIT_PROJECT"  # set by ./launch, the image, and the native environment
+
+
+def project_of(folder: Path) -> Path:
+    """The project of a job's checkout (host/frozen.py); any other folder is a project's own."""
+    match = re.fullmatch(r"(.+)/\.launch/(?:jobs|slurm)/[^/]+", str(folder))
+    return Path(match[1]) if match else folder
 
 
 def find_root() -> Path | None:
