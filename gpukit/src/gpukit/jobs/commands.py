@@ -107,7 +107,7 @@ def to_kubernetes(root: Path, options: Any) -> int:
     with frozen.submitting(root):
         code = frozen.freeze(root)
         new = kubernetes.submit(root, options.rest, package(root), code, variables=options.variables, **asked)
-    return submitted(root, kubernetes.get(root, new), options, f"Job {new} is handed to Kubernetes.")
+    return submitted(root, new, options, f"Job {new['id']} is handed to Kubernetes.")
 
 
 def submitted(root: Path, job: dict[str, Any], options: Any, sentence: str) -> int:
@@ -249,8 +249,8 @@ def on_kubernetes(root: Path, action: str, number: str, options: Any) -> int:
         return kubernetes.cancel(root, number)
     if action == "retry":
         new = kubernetes.retry(root, number, package(root))
-        sentence = f"Job {new} is handed to Kubernetes: the same command, code, and run as job {number}."
-        return submitted(root, kubernetes.get(root, new), options, sentence)
+        sentence = f"Job {new['id']} is handed to Kubernetes: the same command, code, and run as job {number}."
+        return submitted(root, new, options, sentence)
     raise RefusalError("Kubernetes orders its jobs itself.")
 
 

@@ -31,8 +31,8 @@ def folder(root: Path) -> Path:
     return root / records.PLACES["kubernetes"]
 
 
-def submit(root: Path, command: list[str], package: str, code: str, image: str = "", **asked: Any) -> str:
-    """Create a Job in the cluster; its ID in the table, such as kx7f4z.
+def submit(root: Path, command: list[str], package: str, code: str, image: str = "", **asked: Any) -> dict[str, Any]:
+    """Create a Job in the cluster; what is recorded of it here, with its ID, such as kx7f4z.
 
     `code`: the commit of the project's files. `image`: one that has them; by default, it is built and pushed. `asked`:
     nodes, gpus, queue, max_hours, and variables; None or empty for those in the file.
@@ -76,7 +76,7 @@ def submit(root: Path, command: list[str], package: str, code: str, image: str =
     except RefusalError:
         (folder(root) / f"{new['id']}.json").unlink()
         raise
-    return str(new["id"])
+    return new
 
 
 def lacking(place: Place, objects: list[Object]) -> list[Object]:
@@ -245,7 +245,7 @@ def cancel(root: Path, number: str) -> int:
     return 0
 
 
-def retry(root: Path, number: str, package: str) -> str:
+def retry(root: Path, number: str, package: str) -> dict[str, Any]:
     """Create a Job with the same command, run, and image."""
     job = get(root, number)
     if job["state"] not in FINAL:
