@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import yaml
 from gpukit.jobs import manifest
 from tests.cluster.environments import environment
 from tests.conftest import cannot
+from tests.train.conftest import REASON
 
 pytestmark = pytest.mark.cluster
 VERSION = "1.37.0"
@@ -202,3 +204,28 @@ def test_mistakes_are_found(files: list[list[dict[str, Any]]], right: str, mista
     text = yaml.safe_dump_all(files[0])
     assert right in text
     assert wrong(list(yaml.safe_load_all(text.replace(right, mistake, 1))))
+
+
+ENDS = """\
+import os, signal, sys
+end = sys.argv[1]
+os.kill(os.getpid(), signal.SIGKILL) if end == "killed" else sys.exit(int(end))
+"""
+EACH = """\
+import sys
+from gpukit.script.torchrun import main
+start = ["--standalone", "--nproc-per-node=1"]
+for end, name in (("0", "new"), ("1", "new"), ("1", "saved"), ("killed", "new"), ("143", "new")):
+    print(main([*start, "ends.py", end, "--output-dir", ".", "--name", name]))
+print(main([*start, "ends.py", "1"]))
+"""
+
+
+def test_the_exit_status_says_how_it_ended(tmp_path: Path) -> None:
+    """The rules of podFailurePolicy go by it: 2 before the first checkpoint, 143 if it was told to stop."""
+    if REASON:
+        cannot(REASON)
+    (tmp_path / "ends.py").write_text(ENDS)
+    (tmp_path / "saved/checkpoints/step-00000010").mkdir(parents=True)
+    done = subprocess.run([sys.executable, "-c", EACH], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["0", "2", "1", "137", "143", "1"], done.stderr
