@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import math
+import os
 import re
+import shutil
+import stat
 import subprocess
 import sys
-import tarfile
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpukit.jobs.kubectl import Object
@@ -152,13 +155,13 @@ def build(project: Project, name: str) -> tuple[str, str]:
             f"This engine builds images for {architecture}, and the project is for {' and '.join(sorted(targets))}: "
             "submit from such a machine."
         )
-    context, digest = packed(project, base)
-    name = f"{name}:{digest[:12]}"
-    if project.engine.call("image", "inspect", name)[0]:
-        project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
-        code, output = project.engine.stream("build", f"--tag={name}", f"--label={project.label}", "-", stdin=context)
-        if code:
-            raise project.engine.explain(output, "The image with your source cannot be built")
+    with tempfile.TemporaryDirectory(prefix="gpukit-") as context:  # Podman takes none from standard input
+        name = f"{name}:{copied(project, Path(context), base)[:12]}"
+        if project.engine.call("image", "inspect", name)[0]:
+            project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
+            code, output = project.engine.stream("build", f"--tag={name}", f"--label={project.label}", context)
+            if code:
+                raise project.engine.explain(output, "The image with your source cannot be built")
     say(f"Pushing {name} ...")
     command = project.engine.argv("push", name)  # it shows its progress on stdout
     done = subprocess.run(command, env=project.engine.env, stdout=sys.stderr.fileno(), stderr=subprocess.PIPE)
@@ -167,28 +170,22 @@ def build(project: Project, name: str) -> tuple[str, str]:
     return name, architecture
 
 
-def packed(project: Project, base: str) -> tuple[bytes, str]:
-    """The build context, as a tar file, and a hash of what it contains and of the image that it is added to."""
+def copied(project: Project, context: Path, base: str) -> str:
+    """Copy the project's files to a build context; a hash of them and of the image that they are added to."""
     from gpukit.host.git import sources
 
-    buffer = io.BytesIO()
+    (context / "Dockerfile").write_text(f"FROM {project.tag}\nCOPY --chown=1000:1000 source /workspace\n")
     digest = hashlib.sha256(base.encode())
-    dockerfile = f"FROM {project.tag}\nCOPY --chown=1000:1000 source /workspace\n".encode()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        entry = tarfile.TarInfo("Dockerfile")
-        entry.size = len(dockerfile)
-        archive.addfile(entry, io.BytesIO(dockerfile))
-        for path in sources(project.root):
-            file = project.root / path
-            entry = archive.gettarinfo(file, f"source/{path}")
-            if entry is None:
-                continue  # a socket
-            content = file.read_bytes() if entry.isreg() else b""
-            entry.size, entry.mode = len(content), 0o755 if entry.mode & 0o100 else 0o644
-            digest.update(f"{path}\0{entry.mode}\0{entry.linkname}\0{len(content)}\0".encode(errors="surrogateescape"))
-            digest.update(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue(), digest.hexdigest()
+    for path in sources(project.root):
+        file, copy = project.root / path, context / "source" / path
+        if not (file.is_symlink() or file.is_file()):
+            continue  # a submodule
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy, follow_symlinks=False)
+        content = os.fsencode(copy.readlink()) if copy.is_symlink() else copy.read_bytes()
+        runs = "x" if copy.lstat().st_mode & stat.S_IXUSR else ""
+        digest.update(f"{path}\0{runs}\0{len(content)}\0".encode(errors="surrogateescape") + content)
+    return digest.hexdigest()
 
 
 def not_pushed(name: str, output: str) -> RefusalError:
