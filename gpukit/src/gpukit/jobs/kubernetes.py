@@ -65,14 +65,15 @@ def submit(root: Path, command: list[str], package: str, code: str, image: str =
         container["image"], architecture = manifest.build(project, repository)
         job["spec"]["template"]["spec"].setdefault("nodeSelector", {})["kubernetes.io/arch"] = architecture
     facts = {"context": place, "namespace": accepted[-1]["metadata"]["namespace"], "name": name}
-    facts |= {"image": container["image"], "nodes": nodes, "gpus": gpus, "max_hours": asked["max_hours"]}
+    facts |= {"image": container["image"], "nodes": nodes, "gpus": nodes * gpus, "max_hours": asked["max_hours"]}
     facts |= {"queue": asked["queue"], "variables": asked["variables"], "code": code, "log": ""}
     new = records.new(f"k{suffix}", command, run_folder=run_folder(container, command), **facts)
     records.write(folder(root), new)  # before it exists, so that none is lost
     try:
         if missing:
             kubectl(place, *CREATE, objects=missing)
-        kubectl(place, *CREATE, objects=[job])
+        if not kubectl(place, *CREATE, objects=[job]):
+            raise RefusalError(f"The cluster has another Job {name}: submit again, for another name.")
     except RefusalError:
         (folder(root) / f"{new['id']}.json").unlink()
         raise
@@ -140,7 +141,7 @@ def refresh(job: dict[str, Any], there: list[Object], listed: list[Object], even
     """Set the state of a job by its Job, its pods, and the events about it."""
     seen = next((each for each in there if each["metadata"]["name"] == job["name"]), None)
     if seen is None:
-        note = "" if job["wanted"] else "the cluster no longer has it: it was deleted, or ended 30 days ago"
+        note = "" if job["wanted"] else "the cluster no longer has it: it was deleted, or it ended long ago"
         job.update(state=job["wanted"] or "failed", note=note, ended=time.time())
         return
     ours = pods.of(job["name"], listed)
@@ -196,8 +197,10 @@ def get(root: Path, number: str) -> dict[str, Any]:
 
 def logs(root: Path, number: str, follow: bool, write: Callable[[bytes], None]) -> int:
     """Print the logs of a job's first machine, one for each start, and of pods that failed. `write` gets each line."""
-    job, shown = get(root, number), set()
+    job = get(root, number)
     place = place_of(job)
+    shown: set[str] = set()
+    note = ""
     try:
         while True:
             selector = f"--selector={pods.JOB}={job['name']}"
@@ -213,6 +216,9 @@ def logs(root: Path, number: str, follow: bool, write: Callable[[bytes], None]) 
             job = get(root, number)
             if not follow or job["state"] in FINAL:
                 break
+            if job["note"] != note:
+                note = job["note"]
+                say(": ".join(filter(None, (f"Job {number} is {job['state']}", note))))
             time.sleep(EVERY)
     except KeyboardInterrupt:
         return 130
@@ -250,5 +256,6 @@ def retry(root: Path, number: str, package: str) -> dict[str, Any]:
     job = get(root, number)
     if job["state"] not in FINAL:
         raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
-    same = {name: job[name] for name in ("nodes", "gpus", "queue", "max_hours", "variables")}
+    same = {name: job[name] for name in ("nodes", "queue", "max_hours", "variables")}
+    same["gpus"] = job["gpus"] // job["nodes"]
     return submit(root, job["command"], package, job["code"], job["image"], **same)
