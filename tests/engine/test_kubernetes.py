@@ -21,10 +21,11 @@ from tests.registry import running
 
 from .conftest import SLUG, Engine, Project
 
-STEPS = 40
+STEPS = 30
 TRAIN = ("python", "-m", "engine_tests.train", "--workers=0", "--batch-size=16", "--log-steps=1")
 TRAIN += (f"--max-steps={STEPS}",)
-SLOW = "import time; time.sleep(0.005)"
+PATIENCE = 900  # seconds; on an idle machine, each start takes ten
+SLOW = "import time; time.sleep(0.006)"
 
 
 class Pods:
@@ -49,7 +50,7 @@ class Pods:
         user = spec["securityContext"]
         values = {"JOB_NAME": name, "JOB_COMPLETION_INDEX": str(index)}  # the field and what the controller adds
         values |= {each["name"]: each["value"] for each in container["env"] if "value" in each}
-        values |= {"GLOO_SOCKET_IFNAME": "lo", "WANDB_MODE": "disabled"}
+        values |= {"GLOO_SOCKET_IFNAME": "lo", "WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}
         places = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
         arguments = ["--detach", f"--user={user['runAsUser']}:{user['runAsGroup']}", f"--network={network}"]
         arguments += [f"--add-host={name}-0.{spec['subdomain']}:127.0.0.1"] if not index else []
@@ -66,7 +67,7 @@ class Pods:
 
     def end(self, containers: list[str]) -> list[int]:
         """Their exit statuses."""
-        codes = [int(self.engine.get("wait", container, timeout=300)) for container in containers]
+        codes = [int(self.engine.get("wait", container, timeout=PATIENCE)) for container in containers]
         print(*(self.engine.ask("logs", container) for container in containers))
         return codes
 
@@ -150,7 +151,7 @@ def test_a_preempted_job_resumes_with_the_same_losses(
         assert list(expected) == list(range(1, STEPS + 1))
 
         started = preempted.start()
-        until = time.monotonic() + 120
+        until = time.monotonic() + PATIENCE
         while len(losses(outputs, "b")) < STEPS // 8:
             assert time.monotonic() < until
             time.sleep(0.1)
