@@ -58,12 +58,9 @@ def test_resuming_gives_the_same_losses(device: str, tmp_path: Any, measured: di
     assert resumed["losses"] == pytest.approx(whole["losses"][5:], rel=1e-5)
 
 
-def test_memory_and_out_of_memory(device: str, measured: dict[str, Any]) -> None:
-    """Memory returns what was written. An allocation that is too large raises an exception, and the GPU still works."""
-    measured.update(memory=exercises.pattern(device, False), end=exercises.out_of_memory(device))
+def test_memory(device: str, measured: dict[str, Any]) -> None:
+    measured.update(memory=exercises.pattern(device, False))
     assert measured["memory"]["wrong"] == []
-    end = measured["end"]
-    assert end["caught"] and end["works"] and end["kept"] <= 0
 
 
 def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:

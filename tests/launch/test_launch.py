@@ -249,9 +249,11 @@ def test_an_engine_that_does_not_answer(small: Path, command: str) -> None:
     assert "systemctl start docker" in sentence(launch(small, *command.split(), docker=docker))
 
 
-def test_docker_that_talks_to_podman(small: Path) -> None:
+def test_docker_that_is_podman_or_rootless(small: Path) -> None:
     podman = 'case $1 in image) echo "No such image" >&2; exit 1;; esac; echo \'{"Server": "Podman Engine"}\''
     assert "GPUKIT_ENGINE=podman" in sentence(launch(small, "build", docker=podman))
+    rootless = 'case $1 in version) echo "{}";; info) echo \'{"SecurityOptions":["name=rootless"]}\';; esac'
+    assert "Rootless Docker" in sentence(launch(small, "build", docker=rootless))
 
 
 SILENT = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?' >&2; exit 1"

@@ -14,7 +14,7 @@ from gpukit.project.location import find_root, root
 from gpukit.project.messages import RefusalError
 
 # What VS Code runs before it starts a container here (as with `doctor --early`), and what works on the project's files.
-ON_THIS_MACHINE = ("explain", "preflight", "update", "validate", "vendor")
+ON_THIS_MACHINE = ("preflight", "update", "validate", "vendor")
 
 
 def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
@@ -39,7 +39,10 @@ def host_of(options: argparse.Namespace) -> str:
         if options.command in ON_THIS_MACHINE:
             raise RefusalError(f"`{options.command}` is about the files on this machine: leave --host out.")
         return options.host
-    if options.command in ON_THIS_MACHINE or "--early" in vars(options).get("rest", []) or Path("/etc/gpukit").is_dir():
+    given = vars(options)
+    if options.command in ON_THIS_MACHINE or "--early" in given.get("rest", []) or given.get("machine"):
+        return ""
+    if Path("/etc/gpukit").is_dir():  # in a container
         return ""
     if "GPUKIT_HOST" in os.environ:
         return os.environ["GPUKIT_HOST"]

@@ -99,14 +99,27 @@ examples:
     "up": Command("start the long-running container and the services in compose.yaml"),
     "submit": Command(
         "add a training job to the queue of this machine",
-        ["--gpus", "--priority", "--after", "--max-hours", "--latest", "-e", "--on", "--json", "CMD"],
+        [
+            "--gpus",
+            "--priority",
+            "--after",
+            "--max-hours",
+            "--latest",
+            "-e",
+            "--on",
+            "--nodes",
+            "--queue",
+            "--json",
+            "CMD",
+        ],
         run_options=False,
         epilog="""\
 examples:
   ./launch submit -- python -m yourpackage.train --lr 1e-3
   ./launch submit --gpus 2 -- torchrun --standalone --nproc-per-node=gpu -m yourpackage.train
   ./launch submit --after 3 --max-hours 8 -e HF_TOKEN -- python -m yourpackage.train
-  ./launch submit --on slurm -- python -m yourpackage.train""",
+  ./launch submit --on slurm -- python -m yourpackage.train
+  ./launch submit --on kubernetes --nodes 2 --gpus 8 -- python -m yourpackage.train""",
     ),
     "jobs": Command(
         "list the queue's jobs; run processes the queue; compare them; show, wait for, cancel, retry, or move some",
