@@ -734,7 +734,11 @@ class Run:
                 f"{self.folder} was saved with {before} processes, but this run has {self.ranks.world}: resume with "
                 f"{before}, start a new run, or allow other numbers with other_processes."
             )
-        return saved.state["ranks"][min(self.ranks.rank, before - 1)]
+        mine = saved.state["ranks"][min(self.ranks.rank, before - 1)]
+        for loop in mine.get("loops", ()) if before != self.ranks.world else ():
+            if "first" in loop["batches"]:
+                loop["batches"]["first"] = []  # of a pass that had another share of the data
+        return mine
 
     def _restore_all(self) -> None:
         """Where the run was interrupted: restore everything, since the script has run up to here again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,8 +80,8 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
 
 def choose_folder(settings: RunSettings, ranks: Ranks) -> Folder:
     """The run that the settings name, new or resumed, or that of a trial; the caller closes it."""
-    if trial.NAME in os.environ:
-        return Folder(settings.output_dir, {})  # which the trial replaces
+    if tried := trial.current():
+        return Folder(tried.folder(settings.output_dir), {})
     return on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load()))
 
 
