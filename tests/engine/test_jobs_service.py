@@ -131,6 +131,21 @@ def test_six_jobs_end_as_they_should(served: Served) -> None:
     assert not [one for one in facts["Mounts"] if "docker.sock" in one["Source"]]
 
 
+def test_jobs_run_their_own_code(served: Served) -> None:
+    """Submitted over HTTP, where the service freezes the code, and on the host."""
+    project = served.project
+    first = served.submit("engine_tests.steps", "100", "0")  # the others wait for it
+    for text in ("one", "two"):
+        project.write("src/engine_tests/own.py", f"print({text!r})\n")
+        served.submit("engine_tests.own")
+    project.write("src/engine_tests/own.py", "print('three')\n")
+    project.launched("submit", "--", "python", "-m", "engine_tests.own")
+    project.write("src/engine_tests/own.py", "raise SystemExit('edited')\n")
+    served.until(lambda: served.ask(f"/jobs/{first + 3}")["state"] == "finished")
+    assert [served.ask(f"/jobs/{first + at}/log") for at in (1, 2, 3)] == ["one\n", "two\n", "three\n"]
+    assert [job["id"] for job in served.ask("/compare")["jobs"]][-1] == first + 3
+
+
 def test_jobs_resume_after_the_worker_is_killed_the_container_is_removed_and_a_stop(served: Served) -> None:
     project, engine = served.project, served.project.engine
     steps, gate = "1000", [100, 200, 300]

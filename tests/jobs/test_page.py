@@ -376,7 +376,7 @@ def test_by_keyboard(view: View) -> None:
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert focused() == "Log: job 1"
-    for _ in range(3):
+    for _ in range(4):
         page.keyboard.press("Shift+Tab")
     assert focused() == "Submit"
     page.keyboard.press("Enter")
