@@ -27,7 +27,8 @@ def example(settings: Settings) -> Tensor:
 
 def about(settings: Settings) -> dict[str, Any]:
     """What is needed to use the model; written into the ONNX file."""
-    known, size = timm.get_pretrained_cfg(settings.model), settings.image_size
+    known = timm.get_pretrained_cfg(settings.model)
+    size = settings.image_size
     preprocessing = {"resize": math.ceil(size / 0.9), "crop": size, "mean": list(known.mean), "std": list(known.std)}
     return {"classes": classes(settings), **preprocessing}
 

@@ -37,7 +37,8 @@ def train(settings: Settings) -> Path:
     if here.world > 1:
         parallel = DistributedDataParallel(parallel)
 
-    data, held_out = training_data(settings), held_out_data(settings)
+    data = training_data(settings)
+    held_out = held_out_data(settings)
     if here.batch_size > len(data) // here.world:
         raise TrainingError(f"--batch-size {settings.batch_size} is larger than the data set ({len(data)} samples).")
     sampler = DistributedSampler(data, seed=settings.seed) if here.world > 1 else None
@@ -90,7 +91,8 @@ def evaluate(model: nn.Module, loader: DataLoader, here: Start) -> dict[str, flo
     sums = torch.zeros(3, device=here.device)
     model.eval()
     for inputs, labels in loader:
-        inputs, labels = inputs.to(here.device), labels.to(here.device)
+        inputs = inputs.to(here.device)
+        labels = labels.to(here.device)
         with torch.autocast(here.device.type, here.dtype, enabled=here.mixed):
             logits = model(inputs)
         sums[0] += cross_entropy(logits.float(), labels, reduction="sum")
