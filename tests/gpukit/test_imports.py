@@ -16,6 +16,7 @@ BELOW["train"] = "track host errors findings project"
 BELOW["script"] = f"train {BELOW['train']}"
 BELOW["jobs"] = f"launch {BELOW['launch']}"
 BELOW["plan"] = f"doctor script {BELOW['doctor']}"  # script/memory.py, in a process of its own
+BELOW["adopt"] = f"plan update {BELOW['plan']}"
 BELOW |= {"setup": f"doctor {BELOW['doctor']}", "cli": " ".join([*BELOW, "setup"])}
 
 

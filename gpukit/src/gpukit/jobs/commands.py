@@ -19,6 +19,7 @@ from gpukit.host import queue
 from gpukit.jobs import slurm
 from gpukit.jobs.progress import progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
+from gpukit.project.location import located, place
 from gpukit.project.messages import RefusalError, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
@@ -96,7 +97,7 @@ def with_variables(root: Path, names: list[str]) -> dict[str, str]:
 
 def package(root: Path) -> str:
     try:
-        return str(json.loads((root / "stack.json").read_text(encoding="utf-8")).get("package", ""))
+        return str(json.loads(located("stack.json", root).read_text(encoding="utf-8")).get("package", ""))
     except (OSError, ValueError, AttributeError):
         return ""
 
@@ -310,7 +311,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         "state": job["state"] + (f" (exit status {job['status']})" if job["status"] is not None else ""),
         "note": job["note"],
         "command": shlex.join(job["command"]),
-        "run folder": root / "outputs" / run if run else "",
+        "run folder": located("outputs", root) / run if run else "",
         "progress": short(progress(root, job)),
         "GPUs": job["gpus"],
         "priority": job["priority"],
@@ -320,7 +321,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         **stamp,
         "ran": duration(seconds(job)),
         "starts": job["starts"],
-        "log": root / job.get("log", f".launch/jobs/{job['id']}.log") if job["starts"] else "",
+        "log": root / job.get("log", place(root, f".launch/jobs/{job['id']}.log")) if job["starts"] else "",
     }
     for name, value in facts.items():
         if value != "":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.jobs.table import FINAL
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, say
 
 SCRIPT = "cluster/train.sbatch"
@@ -28,7 +29,7 @@ NEVER = "DependencyNeverSatisfied"
 
 
 def folder(root: Path) -> Path:
-    return root / ".launch/slurm"
+    return located(".launch/slurm", root)
 
 
 def submit(root: Path, command: list[str], package: str, env: dict[str, str], run: str = "", **facts: Any) -> str:

@@ -27,7 +27,9 @@ from gpukit.host import refusals, uv
 from gpukit.host.cards import data
 from gpukit.host.engine import stream
 from gpukit.host.project import Project
-from gpukit.image import guard
+from gpukit.image import editable, guard
+from gpukit.project import dependencies
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
@@ -123,7 +125,7 @@ class Environment:
         self.interpreter = self.path / "bin/python"
         self.record, self.stamp = self.path / "protected.txt", self.path / STAMP
         self.torch_index = self.path / "torch-index.txt"  # verify reads it; exists if torch is not from PyTorch's index
-        self.pythonpath = str(project.root / "src")  # of what is started in it
+        self.pythonpath = "" if is_adopted(project.root) else str(project.root / "src")  # of what is started in it
         self.held: list[int] = []
 
     @property
@@ -133,9 +135,11 @@ class Environment:
     @property
     def wheel(self) -> Path:
         """gpukit's, which the project carries."""
-        found = list((self.project.root / "vendor").glob("gpukit-*.whl"))
+        found = list(self.project.located("vendor").glob("gpukit-*.whl"))
         if len(found) != 1:
-            raise RefusalError(f"vendor/ has {len(found) or 'no'} gpukit wheels: it must have one.")
+            raise RefusalError(
+                f"{self.project.located('vendor').name}/ has {len(found) or 'no'} gpukit wheels: it must have one."
+            )
         return found[0]
 
     # Whether it is there
@@ -149,7 +153,7 @@ class Environment:
 
     def wanted(self) -> dict[str, object]:
         digest = hashlib.sha256()
-        for name in ("pyproject.toml", "requirements.txt"):
+        for name in dependencies.files(self.project.root):
             file = self.project.root / name
             digest.update(file.read_bytes() if file.is_file() else b"")
         wheel = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
@@ -328,6 +332,13 @@ class Environment:
 
     def requirements(self, file: str = "pyproject.toml") -> list[str]:
         """The same arguments as in the image."""
+        root = self.project.root
+        if is_adopted(root):
+            package = editable.write(root, self.path / "package", str(root))
+            wanted = [*dependencies.wanted(root), *([str(package)] if package else [])]
+            listed = self.path / "requirements.txt"
+            listed.write_text("".join(f"{line}\n" for line in wanted), encoding="utf-8")
+            return [f"--requirement={listed}"]
         pinned = ["--requirement=requirements.txt"] if (self.project.root / "requirements.txt").is_file() else []
         return [*pinned, f"--requirement={file}", "--extra=dev"]
 

@@ -25,7 +25,8 @@ from gpukit.launch import add as adding
 from gpukit.launch import clean, container
 from gpukit.launch import notebook as jupyter
 from gpukit.launch.environment import Environment, machine
-from gpukit.project import pyproject
+from gpukit.project import dependencies, pyproject
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
@@ -117,7 +118,7 @@ def ready(project: Project, fresh: bool = False, here: bool = True, exact: bool 
             project.gpu_is_chosen()
     if not project.dry:
         environment.ensure(fresh, exact)
-        (project.root / "outputs").mkdir(exist_ok=True)  # trackers look for it
+        project.located("outputs").mkdir(exist_ok=True)  # trackers look for it
     return environment
 
 
@@ -186,7 +187,7 @@ def shell(project: Project, command: list[str]) -> int:
 
 
 def add(project: Project, packages: list[str], judge: adding.Judge, examine: adding.Examine) -> int:
-    path = project.root / "pyproject.toml"
+    path = project.root / dependencies.edited(project.root)
     text = pyproject.read(path)
     edited = adding.apply(project, text, packages, native=True)
     if edited == text:
@@ -218,8 +219,9 @@ def add(project: Project, packages: list[str], judge: adding.Judge, examine: add
     environment.check()
     adding.write(path, text, edited)
     environment.finish(environment.wanted())
-    say(f"Added {adding.named(packages)} to pyproject.toml and to the environment; the image's next build has it too.")
-    if (project.root / "requirements.txt").is_file():
+    where = dependencies.edited(project.root)
+    say(f"Added {adding.named(packages)} to {where} and to the environment; the image's next build has it too.")
+    if (project.root / "requirements.txt").is_file() and not is_adopted(project.root):
         say("requirements.txt pins what was there before: `./launch pin` adds the new ones to it.")
     return 0
 
@@ -229,9 +231,9 @@ def add(project: Project, packages: list[str], judge: adding.Judge, examine: add
 
 def folder(project: Project) -> Path:
     """Where it is kept what runs in the background here."""
-    place = project.root / ".launch/native"
+    place = project.located(".launch/native")
     try:
-        (project.root / ".launch").mkdir(mode=0o700, exist_ok=True)
+        place.parent.mkdir(mode=0o700, exist_ok=True)
         place.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise RefusalError(f"{place} cannot be made ({error.strerror}): give the folder to this user.") from None
@@ -347,7 +349,7 @@ def notebook(project: Project) -> int:
     else:
         port = free_port()
         jupyter.token(project)
-        project.env["JUPYTER_TOKEN_FILE"] = str(project.root / ".launch/jupyter-token")
+        project.env["JUPYTER_TOKEN_FILE"] = str(project.located(".launch/jupyter-token"))
         flags = ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0", "--no-browser"]
         root = ["--allow-root"] * project.as_root
         entry = start(project, "notebook", ["jupyter", "lab", *flags, *root], port=port)

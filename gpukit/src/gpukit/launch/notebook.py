@@ -20,7 +20,7 @@ PORTS = range(8888, 8988)
 
 def token(project: Project) -> str:
     """The project's token, made once. initialize.sh makes it too; whoever comes first."""
-    return secret(project.root / ".launch/jupyter-token")
+    return secret(project.located(".launch/jupyter-token"))
 
 
 def arguments(project: Project, name: str, port: int) -> list[str]:

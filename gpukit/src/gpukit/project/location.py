@@ -61,6 +61,6 @@ def root() -> Path:
 
 
 def located(name: str, folder: Path | None = None) -> Path:
-    """The path of a file of a project, named as in a generated one. `folder`: the project's; default: the current one's."""
+    """The path of a project's file, named as in a generated one. `folder`: the project's (default: the current one)."""
     folder = folder or root()
     return folder / place(folder, name)

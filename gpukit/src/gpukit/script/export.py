@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from exactrun import checkpoint
 from exactrun.errors import TrainingError
-from gpukit.project.location import root
+from gpukit.project.location import located
 from gpukit.script.settings import RunSettings, parse
 
 Kind = TypeVar("Kind", bound=RunSettings)
@@ -36,7 +36,7 @@ class Options:
     """Name of the run."""
     to: Literal["onnx", "pt2"] = "onnx"
     """onnx: for onnxruntime and others. pt2: for torch.export.load."""
-    output_dir: Path = field(default_factory=lambda: root() / "outputs")
+    output_dir: Path = field(default_factory=lambda: located("outputs"))
     """Folder of all runs."""
 
 

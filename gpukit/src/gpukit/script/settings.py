@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from exactrun.errors import TrainingError
-from gpukit.project.location import root
+from gpukit.project.location import located
 from gpukit.script import runs
 
 Kind = TypeVar("Kind", bound="RunSettings")
@@ -45,7 +45,7 @@ class RunSettings:
     """Name of the run and its folder. Default: the latest run without a name, or a new one named after the time."""
     config: Path | None = None
     """JSON file with settings, such as another run's run.json; options on the command line take precedence."""
-    output_dir: Path = field(default_factory=lambda: root() / "outputs")
+    output_dir: Path = field(default_factory=lambda: located("outputs"))
     """Folder of all runs, with their checkpoints and metrics."""
     eval_steps: int = 200
     """Evaluate the model every this many steps and after the last one, and more often at first."""
