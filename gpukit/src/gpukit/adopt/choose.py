@@ -41,7 +41,8 @@ def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> Choice:
             first = (base, name) == possible[0][:2]
             return Choice(base, name, torch, {} if first else {"base": base, "release": name})
     shown = " and ".join(f"{line.text} ({line.file})" for line in wanted)
-    near = nearest(possible, wanted)
+    confirmed = [each for each in possible if data("stacks")["releases"][each[0]][each[1]]["confirmed"]]
+    near = nearest(confirmed or possible, wanted)
     if near is None:
         raise RefusalError(
             f"No PyTorch can be both: {shown}. A line such as `torch` in {EXTRA} replaces them: `gpukit adopt "
@@ -50,7 +51,7 @@ def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> Choice:
         )
     version = ".".join(near.split("+")[0].split(".")[:2])
     raise RefusalError(
-        f"No release of PyTorch for {', '.join(ids)} is {shown}; the nearest is {near}. If your code runs with it, "
+        f"No release of PyTorch for {', '.join(ids)} is {shown}; the nearest is {near.split('+')[0]}. If that serves, "
         f"`gpukit adopt --extra 'torch>={version}'` replaces the line, in {EXTRA}.",
         id="torch-range-unavailable",
     )

@@ -84,14 +84,14 @@ def refuse(root: Path) -> None:
         if (root / name).exists() or (root / name).is_symlink():
             raise RefusalError(f"{name} exists here, and adopting needs that name: rename it first.", id="adopt-taken")
     if (root / ".devcontainer").is_symlink():
-        raise RefusalError(".devcontainer is a link, and adopting writes to it: make it a folder.", id="adopt-taken")
+        raise RefusalError(".devcontainer is a link: make it a folder first.", id="adopt-taken")
     refuse_workspace(root)
     toplevel = Path(top.out.strip("\n")).resolve()
     own = [name for name in (*PROJECT_FILES, *CONDA) if (root / name).is_file()] or requirement_files(root)
     if toplevel != root.resolve() and not own:
         raise RefusalError(
-            f"This folder names no dependencies: run `gpukit adopt` in the repository's root, {toplevel}, or in a folder "
-            "that is a project.",
+            f"This folder names no dependencies: run `gpukit adopt` in the repository's root, {toplevel}, or in a "
+            "folder that is a project.",
             id="adopt-not-root",
         )
     if attempt(root, "rev-parse", "--verify", "-q", "HEAD").code:
@@ -119,6 +119,8 @@ def refuse_workspace(root: Path) -> None:
     workspace = project is not None and "workspace" in project.tool.get("uv", {})
     own = (project is not None and project.name) or any((root / name).is_file() for name in ("setup.cfg", "setup.py"))
     own = own or requirement_files(root) or any((root / name).is_file() for name in CONDA)
+    if not own and not members:
+        members = sorted(path.parent.name for path in root.glob("*/requirements.txt"))
     if len(members) > 1 and (workspace or not own):
         shown = ", ".join(members[:5]) + (f" and {len(members) - 5} more" if len(members) > 5 else "")
         raise RefusalError(
@@ -140,9 +142,9 @@ def look(root: Path, more: list[str]) -> Found:
         found.name = project.name or found.name
         found.python = project.project.get("requires-python", "")
         add_project(root, found, project)
-    for name in ("setup.cfg", "setup.py"):
-        if (root / name).is_file() and not found.sources:
-            add_setup(root, found, name)
+    setup = [name for name in ("setup.cfg", "setup.py") if (root / name).is_file() and not found.sources]
+    for name in setup:
+        add_setup(root, found, name)
     names = project.names() if project is not None else []
     for each in more:
         if each in names:
@@ -154,14 +156,15 @@ def look(root: Path, more: list[str]) -> Found:
             raise RefusalError(
                 f"There is no extra, group, or file {each} here; there are: {known}.", id="adopt-no-source"
             )
-    if not any(dependencies.of_file(root, *source.partition("#")[::2]) for source in found.sources):
+    named = any(dependencies.of_file(root, *source.partition("#")[::2]) for source in found.sources)
+    if not named or (setup and "requirements.txt" in files):
         add_requirements(root, found, files)
     unused = [name for name in names if f"pyproject.toml#{name}" not in found.sources]
     unused += [name for name in files if name not in found.sources]
     found.left_out += [f"{name}: `--with {name}` installs it too" for name in unused]
     found.sources = list(dict.fromkeys(found.sources))
     conda = next((name for name in CONDA if (root / name).is_file()), "")
-    if not requirements(root, found) and conda:
+    if conda and not files and (setup or not requirements(root, found)):
         found.extra, left_out = conda_lines((root / conda).read_text(encoding="utf-8"))
         found.origin = conda
         found.left_out += left_out

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpukit.adopt import choose, look
 from gpukit.adopt.look import FOLDERS, LAUNCH, Found
+from gpukit.findings.finding import count
 from gpukit.host import facts
 from gpukit.host.cards import data
 from gpukit.host.git import attempt, git, last_line, run, status
@@ -50,8 +51,7 @@ def adopt(root: Path, options: Any) -> int:
         found.extra = known_names(root, found)
         ids = hardware(options, answers)
         confirm_names(found, options.yes)
-        found.extra = [*options.extra, *(line for line in found.extra if name(line) not in map(name, options.extra))]
-        found.lines = replaced(found)
+        replace(found, options.extra)
         choice = choose.choose(ids, found.lines, answers)
         with tempfile.TemporaryDirectory(prefix="gpukit-adopt-") as folder:
             copy = render(root, Path(folder), found, {**answers, **choice.answers}, options)
@@ -143,7 +143,7 @@ def confirm_names(found: Found, yes: bool) -> None:
     if not trial.terminal():
         lines = " ".join(f"--extra {line}" for line in found.extra)
         raise RefusalError(
-            f"No file names the dependencies. By {found.origin}, they are {shown}: `gpukit adopt --yes` installs these, "
+            f"No file names the dependencies. By {found.origin}, they are {shown}: `gpukit adopt --yes` takes these, "
             f"or name them: `gpukit adopt {lines}`.",
             id="adopt-no-dependencies",
         )
@@ -152,11 +152,14 @@ def confirm_names(found: Found, yes: bool) -> None:
         raise RefusalError("Nothing was written. Name the packages with --extra.")
 
 
-def replaced(found: Found) -> list[Line]:
-    """All requirements, of which those of extra.txt replace the repository's own."""
-    own = [Line(line, EXTRA) for line in found.extra]
-    names = {line.name for line in own}
-    return own + [line for line in found.lines if line.name not in names]
+def replace(found: Found, extra: list[str]) -> None:
+    """Let these lines for extra.txt replace all others for their packages."""
+    names = set(map(name, extra))
+    others = [line for line in found.extra if name(line) not in names]
+    own = [Line(line, EXTRA) for line in extra] + [Line(line, found.origin) for line in others]
+    names |= {line.name for line in own}
+    found.lines = own + [line for line in found.lines if line.name not in names]
+    found.extra = [*extra, *others]
 
 
 def contradictions(copy: Path, found: Found) -> list[str]:
@@ -229,12 +232,12 @@ def render(root: Path, folder: Path, found: Found, answers: dict[str, str], opti
 def report(found: Found, ids: list[str], copy: Path) -> None:
     stack = load(copy / ADOPTED["stack.json"])
     origin = ", ".join([*found.sources, *([found.origin] if found.extra and found.origin else [])])
-    print(f"{found.name}: {len(found.lines)} packages, from {origin or 'no file'}")
+    print(f"{found.name}: {count(len(found.lines), 'package')}, from {origin or 'no file'}")
     print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
     if found.python and not all_allow(found.python, stack.python):
         print(f"  note      it accepts Python {found.python}, and the image has {stack.python}")
     for each in found.left_out:
-        print(f"  not       {each}")
+        print(f"  left out  {each}")
     for each in sorted(status(copy)):
         print(f"  new       {each}")
 
@@ -247,7 +250,7 @@ def all_allow(specifier: str, python: str) -> bool:
 
 def show_next(root: Path, written: list[str]) -> None:
     paths = [LAUNCH, *(folder for folder in FOLDERS if (root / folder).is_dir())]
-    forced = " -f" if attempt(root, "check-ignore", "-q", "--no-index", *written).code == 0 else ""
+    forced = " -f" if attempt(root, "check-ignore", "--no-index", *written).code == 0 else ""
     command = "python train.py" if (root / "train.py").is_file() else "YOUR COMMAND"
     print(f"Wrote {len(written)} files; none of yours changed. `gpukit adopt --undo` removes them. Next:")
     print(f'  git add{forced} {" ".join(paths)} && git commit -m "Adopt gpukit"')
@@ -284,7 +287,7 @@ def undo(root: Path) -> int:
     ]
     if edited:
         raise RefusalError(
-            f"Nothing was removed: {', '.join(edited[:5])} {'was' if len(edited) == 1 else 'were'} edited. Commit that, "
+            f"Nothing was removed: {', '.join(edited[:5])} {'was' if len(edited) == 1 else 'were'} edited. Commit it, "
             "or move it elsewhere first.",
             id="edited-since-adopt",
         )
