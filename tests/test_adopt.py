@@ -514,7 +514,7 @@ def test_an_update_changes_only_what_adopting_wrote(
     with (template / "template/apt.txt").open("a") as file:
         file.write("# new\n")
     change(template / "template/Dockerfile.jinja", "WORKDIR /workspace", "WORKDIR /workspace\nLABEL new=1")
-    change(template / "fragments/container.jinja", "'init': true", "'init': false")
+    change(template / "fragments/container.jinja", "'ms-python.debugpy']", "'ms-python.debugpy', 'new.one']")
     (template / "template/README.md.jinja").write_text("new\n")
     releases.release(template)
     assert launch(root) == 0

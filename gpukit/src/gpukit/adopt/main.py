@@ -250,7 +250,8 @@ def all_allow(specifier: str, python: str) -> bool:
 
 def show_next(root: Path, written: list[str]) -> None:
     paths = [LAUNCH, *(folder for folder in FOLDERS if (root / folder).is_dir())]
-    forced = " -f" if attempt(root, "check-ignore", "--no-index", *written).code == 0 else ""
+    ignored = attempt(root, "check-ignore", "--no-index", *written, GIT_LITERAL_PATHSPECS="0")  # which it refuses
+    forced = " -f" if ignored.code == 0 else ""
     command = "python train.py" if (root / "train.py").is_file() else "YOUR COMMAND"
     print(f"Wrote {len(written)} files; none of yours changed. `gpukit adopt --undo` removes them. Next:")
     print(f'  git add{forced} {" ".join(paths)} && git commit -m "Adopt gpukit"')

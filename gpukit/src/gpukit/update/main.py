@@ -13,14 +13,14 @@ from typing import Any
 from gpukit.host.driver import driver, jetson
 from gpukit.host.git import unmerged
 from gpukit.project import support
-from gpukit.project.location import located
+from gpukit.project.location import located, place
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import record, request, summary, trial
 from gpukit.update.look import Look
 from gpukit.update.template import Template
 
 TRUST = (
-    "Copier runs with --trust: a hook of the template, {address}, writes the gpukit wheel to vendor/ and checks the "
+    "Copier runs with --trust: a hook of the template, {address}, writes the gpukit wheel to {vendor}/ and checks the "
     "files. (This is printed once.)"
 )
 
@@ -116,7 +116,7 @@ def look(project: Path, folder: Path, options: Any, renew: Renew) -> Look | None
         say(f"This project is up to date: it has {stored['_commit']}.")
         return None
     if not notes.trusted(template):
-        say(TRUST.format(address=template.address))
+        say(TRUST.format(address=template.address, vendor=place(project, "vendor")))
     copy = trial.duplicate(project, folder)
     valid = trial.update(copy, template, wanted, options.answers)
     entries = unmerged(copy)
