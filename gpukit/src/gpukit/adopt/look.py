@@ -292,4 +292,5 @@ def imports(root: Path) -> list[str]:
 def tracked(root: Path, names: list[str]) -> list[str]:
     """Those that git has in its last commit, unchanged."""
     listed = git(root, "ls-tree", "-r", "-z", "--name-only", "HEAD", "--", *names).split("\0")
-    return [name for name in listed if name and name not in status(root)]
+    changed = status(root)
+    return [name for name in listed if name and name not in changed]

@@ -27,7 +27,7 @@ from gpukit.project.stack import load
 from gpukit.update import record, trial
 
 TEMPLATE = "gh:org/gpu-template"
-USERS = (EXTRA, ADOPTED["apt.txt"])  # the user's own from the first commit
+USERS = (EXTRA, ADOPTED["apt.txt"], ADOPTED[".env"])  # the user's own from the first commit
 CONFLICTS = (
     "requires-other-torch",
     "project-requires-other-torch",
@@ -103,14 +103,22 @@ def ask_hardware(here: list[str]) -> str:
         raise RefusalError("For which hardware? Name it: `gpukit adopt --hardware rtx-40`.", id="no-terminal")
     offered = f" [{here[0]}]" if here else ""
     print(f"Hardware ids: {', '.join(data('cards'))}")
-    return input(f"Which hardware is it mainly for?{offered} ").strip() or (here[0] if here else "")
+    return answered(f"Which hardware is it mainly for?{offered} ") or (here[0] if here else "")
+
+
+def answered(question: str) -> str:
+    try:
+        return input(question).strip()
+    except EOFError:  # Ctrl-D
+        print()
+        raise RefusalError("Nothing was written.") from None
 
 
 def confirmed(question: str) -> bool:
     """Whether the user agrees; without a terminal, calling the command is the agreement."""
     if not trial.terminal():
         return True
-    return input(f"{question} [Y/n] ").strip().lower() in ("", "y", "yes")
+    return answered(f"{question} [Y/n] ").lower() in ("", "y", "yes")
 
 
 # Packages
@@ -282,9 +290,7 @@ def undo(root: Path) -> int:
     present = [path for path in files(root) if not path.startswith((ADOPTED[".launch"], ADOPTED["outputs"]))]
     kept = [path for path in USERS if path in present and known.get(path) != record.state(root / path)]
     edited = [
-        path
-        for path in present
-        if path not in (*committed, *kept, ADOPTED[".env"]) and known.get(path) != record.state(root / path)
+        path for path in present if path not in (*committed, *kept) and known.get(path) != record.state(root / path)
     ]
     if edited:
         raise RefusalError(

@@ -339,8 +339,7 @@ def stop(project: Project) -> int:
 
 def notebook(project: Project) -> int:
     """JupyterLab on this machine's own address only, with the project's token, until `stop` or a restart."""
-    if not (project.root / "notebooks").is_dir():
-        raise RefusalError("This project has no notebooks: `./launch update --answers workflow=notebook` brings them.")
+    jupyter.refuse_without_notebooks(project)
     entry = known(project).get("notebook")
     if project.dry:
         return run(project, ["jupyter", "lab", "--ip=127.0.0.1"])
