@@ -219,13 +219,13 @@ class Environment:
         if create:
             self.make_room()
             build = f"for CUDA {self.cuda}" if self.cuda else "for CPUs"
-            say(f"Creating {self.path}, once: PyTorch {build}, and the dependencies in pyproject.toml.")
+            say(f"Creating {self.path}, once: PyTorch {build}, and the project's dependencies.")
             self.make()
         else:
             self.check()
         if create or not self.current(except_gpukit=True, exact=exact):
             if not create:
-                say(f"Installing the dependencies in pyproject.toml into {self.path}.")
+                say(f"Installing the project's dependencies into {self.path}.")
             self.uv("pip", "install", *self.requirements())
         self.uv("pip", "install", "--quiet", "--offline", "--no-deps", "--reinstall", str(self.wheel))
         self.check()
@@ -247,7 +247,7 @@ class Environment:
         look = [self.interpreter, "-I", "-c", WANTED, str(self.wheel)]
         ask = subprocess.run(look, capture_output=True, text=True, check=False)
         if ask.returncode:
-            raise RefusalError(f"pyproject.toml cannot be read: {(ask.stderr.split(chr(10)) or [''])[-2]}")
+            raise RefusalError(f"The dependencies cannot be read: {(ask.stderr.split(chr(10)) or [''])[-2]}")
         requirements = [*ask.stdout.split("\n")[:-1], str(self.base["requirement"])]
         self.uv("pip", "install", *requirements, **self.index_for(requirements))
         self.assert_build()
