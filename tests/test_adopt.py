@@ -92,9 +92,10 @@ SHAPES: dict[str, tuple[dict[str, str], set[str]]] = {
     "requirements only": (
         {
             "requirements.txt": "-r requirements/base.txt\n--extra-index-url https://example.org\ntqdm # progress\n",
-            "requirements/base.txt": "torch>=2.0\neinops==0.8.1 \\\n    --hash=sha256:00\n",
+            "requirements/base.txt": "torch==2.9.1+cu126\neinops==0.8.1 \\\n    --hash=sha256:00\n"
+            "torchvision @ https://download.pytorch.org/whl/cu126/torchvision-0.24.1%2Bcu126-cp312-cp312-linux_x86_64.whl\n",
         },
-        {"tqdm", "torch>=2.0", "einops==0.8.1"},
+        {"tqdm", "torch==2.9.1", "torchvision==0.24.1", "einops==0.8.1"},
     ),
     "own devcontainer": (
         {

@@ -17,6 +17,8 @@ from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import NAME, canonical
 
 PYPROJECT = "pyproject.toml"
+TORCH = ("torch", "torchvision", "torchaudio")
+INDEX = re.compile(r"(?:-f|-i|--find-links|--index-url|--extra-index-url)\b")
 # The option of a requirements file that counts; others, such as an index, are this machine's business.
 INCLUDED = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
 
@@ -73,9 +75,19 @@ def lines(folder: Path, sources: list[str], extra: str = "") -> list[Line]:
     for source in sources:
         file, _, group = source.partition("#")
         for line in of_file(folder, file, group):
+            line = of_any_build(line)
             if line.name not in known and line not in found:
                 found.append(line)
     return found
+
+
+def of_any_build(line: Line) -> Line:
+    """PyTorch's release alone, of `torch==2.9.1+cu128` or of a wheel's address: the hardware determines the build."""
+    if line.name not in TORCH:
+        return line
+    wheel = re.search(rf"/{NAME}-(\d[\w.]*?)(?:(?:\+|%2B)[\w.]+)?-", line.text)
+    text = f"{line.name}=={wheel[1]}" if "@" in line.text and wheel else line.text
+    return line._replace(text=re.sub(r"\+(?:cu|cpu|rocm|xpu)[\w.]*", "", text))
 
 
 def of_file(folder: Path, file: str, group: str = "") -> list[Line]:
@@ -94,7 +106,7 @@ def text_of(folder: Path, file: str) -> str:
         raise RefusalError(f"{file} names dependencies of this repository and cannot be read: {why}.") from None
 
 
-def allowed(line: Line, torch: str, python: str = "3.12") -> bool:
+def allowed(line: Line, torch: str, python: str) -> bool:
     """Whether a requirement, if it is one of PyTorch, allows this version."""
     applies = line.name == "torch" and versions.applies(line.text, python)
     return not applies or versions.allows(line.text, torch)
@@ -158,6 +170,8 @@ def requirements_file(folder: Path, file: str, seen: tuple[str, ...] = (), text:
                 found.append(Line(f"{name[1]} @ {plain}" if name else plain, file))
             elif path.rstrip("/") not in (".", "./."):
                 found.append(Line(path, file, "it is a path"))
+        elif INDEX.match(text) and "download.pytorch.org" not in text:
+            found.append(Line(text, file, "the image takes packages from this machine's index"))
         elif text and not text.startswith("-"):
             found.append(Line(text, file))
     return found
@@ -171,6 +185,8 @@ def included_path(file: str, other: str) -> str:
             parts.pop()
         elif part != ".":
             parts.append(part)
+    if parts[:1] in ([".."], ["/"]):
+        raise RefusalError(f"{file} includes {other}, which is not in this folder: no build could read it.")
     return "/".join(parts)
 
 

@@ -310,7 +310,7 @@ def adopted_requirements(project: Path, stack: Mapping[str, Any]) -> Iterator[Pr
         yield Problem(STACK, "/dependencies", str(error).rstrip("."), remedy)
         return
     for line in found:
-        if not dependencies.allowed(line, stack["torch"]):
+        if not dependencies.allowed(line, stack["torch"], stack["python"]):
             what = f"{line.text} excludes torch {stack['torch']}, which the image has ({STACK})"
             remedy = f"another line in {EXTRA} replaces it, or `./launch update --answers release=...` chooses another"
             yield Problem(line.file, "", what, remedy)
