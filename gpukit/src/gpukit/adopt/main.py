@@ -20,6 +20,7 @@ from gpukit.host.cards import data
 from gpukit.host.git import attempt, git, last_line, run, status
 from gpukit.plan import packages
 from gpukit.plan.index import Indexes, Platform
+from gpukit.project import versions
 from gpukit.project.dependencies import Line
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
 from gpukit.project.messages import RefusalError, announced, say
@@ -55,14 +56,13 @@ def adopt(root: Path, options: Any) -> int:
         choice = choose.choose(ids, found.lines, answers)
         with tempfile.TemporaryDirectory(prefix="gpukit-adopt-") as folder:
             copy = render(root, Path(folder), found, {**answers, **choice.answers}, options)
-            for sentence in contradictions(copy, found):
-                raise RefusalError(sentence, id="adopt-packages-contradict")
+            refuse_contradictions(copy, found)
             report(found, ids, copy)
             if not (options.yes or confirmed("Write these files?")):
                 raise RefusalError("Nothing was written.")
+            written = list(record.differences(root, copy))
+            remember(root, copy, written)
             record.apply(root, copy, [], {"from": "", "to": "", "commit": "", "template": ""})
-            written = list(record.load(root)["files"])
-            remember(root, written)
             record.drop(root)
     show_next(root, written)
     return 0
@@ -170,8 +170,8 @@ def replace(found: Found, extra: list[str]) -> None:
     found.extra = [*extra, *others]
 
 
-def contradictions(copy: Path, found: Found) -> list[str]:
-    """Sentences on packages that cannot be installed together, or not with the PyTorch that was chosen."""
+def refuse_contradictions(copy: Path, found: Found) -> None:
+    """Refuse packages that cannot be installed together, or not with the PyTorch that was chosen."""
     stack = load(copy / ADOPTED["stack.json"])
     target = next(iter(stack.targets.values()))
     requirements = [line.text for line in found.lines]
@@ -181,15 +181,18 @@ def contradictions(copy: Path, found: Found) -> list[str]:
             answer, _ = packages.answer(asked, False, {})
         except RefusalError as error:
             say(f"Whether the packages fit together is not known yet: {error}")
-            return []
+            return
     if not answer.error:
-        return []
+        return
     finding = packages.judge(answer, asked)[0]
     if finding.cause_id not in CONFLICTS:
         say(f"The packages cannot be resolved yet: {finding.seen}")
-        return []
+        return
     remedy = f"A line in {EXTRA} replaces the repository's own: `gpukit adopt --extra 'PACKAGE>=VERSION'`."
-    return [f"With torch {stack.torch}, these packages contradict each other: {finding.seen} {remedy}"]
+    raise RefusalError(
+        f"With torch {stack.torch}, these packages contradict each other: {finding.seen} {remedy}",
+        id="adopt-packages-contradict",
+    )
 
 
 # The files
@@ -242,18 +245,12 @@ def report(found: Found, ids: list[str], copy: Path) -> None:
     origin = ", ".join([*found.sources, *([found.origin] if found.extra and found.origin else [])])
     print(f"{found.name}: {count(len(found.lines), 'package')}, from {origin or 'no file'}")
     print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
-    if found.python and not all_allow(found.python, stack.python):
+    if not versions.allows(f"python{found.python}", f"{stack.python}.99"):
         print(f"  note      it accepts Python {found.python}, and the image has {stack.python}")
     for each in found.left_out:
         print(f"  left out  {each}")
     for each in sorted(status(copy)):
         print(f"  new       {each}")
-
-
-def all_allow(specifier: str, python: str) -> bool:
-    from gpukit.project.versions import allows
-
-    return allows(f"python{specifier}", f"{python}.99" if "<=" not in specifier else python)
 
 
 def show_next(root: Path, written: list[str]) -> None:
@@ -273,9 +270,9 @@ def notes(root: Path) -> Path:
     return record.place(root) / "adopted.json"
 
 
-def remember(root: Path, written: list[str]) -> None:
-    """The contents of the files as they were written, by which edits are told."""
-    record.write(notes(root), json.dumps({path: record.state(root / path) for path in written}, indent=1).encode())
+def remember(root: Path, copy: Path, written: list[str]) -> None:
+    """The contents of the files as they are written, by which edits are told."""
+    record.write(notes(root), json.dumps({path: record.state(copy / path) for path in written}, indent=1).encode())
 
 
 def undo(root: Path) -> int:
@@ -300,7 +297,7 @@ def undo(root: Path) -> int:
         )
     for folder in (ADOPTED[".launch"], ADOPTED["outputs"]):
         shutil.rmtree(root / folder, ignore_errors=True)
-    for path in present:
+    for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
         if path not in kept:
             record.remove(root / path)
     for path in sorted(
@@ -310,6 +307,7 @@ def undo(root: Path) -> int:
     for folder in FOLDERS:
         record.remove_folders(root / folder / "-", root)
     notes(root).unlink(missing_ok=True)
+    record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")
     if kept:
         print(f"You edited {' and '.join(kept)}, so {'it is' if len(kept) == 1 else 'they are'} kept.")
