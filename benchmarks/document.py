@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs/benchmarks.md"
 ORDER = ["generate", "update", "launch", "services", "jobs", "verify", "explain", "prove", "plan", "memory", "rebuild"]
 ORDER += ["launchers", "resume_project", "resume_others", "resume_adapters", "resume_streams", "checkpoint"]
-ORDER += ["finder_models", "step"]
+ORDER += ["finder_models", "step", "podman"]
 TOP = """\
 # Benchmarks
 

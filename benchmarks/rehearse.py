@@ -42,11 +42,11 @@ def rehearse(folder: Path, script: str, *arguments: str) -> tuple[int, str, floa
 
 
 def main() -> None:
-    with Benchmark("rehearse", "Rehearsals of scripts", packages=("torch", "numpy")) as bench:
+    with Benchmark("Rehearsals", __doc__, rounds=1, packages=("torch", "numpy")) as bench:
         bench.columns = ["script", "exit code", "as it should be", "CPU time (s)"]
         for number, (name, one) in enumerate(OMISSIONS.items()):
             code, text, used = rehearse(bench.spare / f"omission-{number}", one.script())
-            right = code == 1 and any(f"`{variable}`" in text for variable in one.name)
+            right = code == 1 and any(f"`{variable}" in text for variable in one.name)
             bench.rows.append([f"forgets {name}", code, "yes" if right else "no", round(used, 1)])
             say(f"{name}: {code}, {'right' if right else text}")
         for name in LOOPS:

@@ -4,8 +4,8 @@ The worst case of each is first. --rounds is the number of kills of each row.
 
 - project: generated projects, each time resumed with another number of workers: minimal (dropout, augmentation in
   workers) in two gloo processes with bf16 and in one, vision (BatchNorm, image files), and llm, whose loop is TRL's.
-- adapters: the loops of other libraries with exactrun (tests/train/library_loops.py), with 2 and 0 workers, and
-  with and without accumulation.
+- adapters: the loops of other libraries with exactrun (tests/train/library_loops.py, library_loops_more.py), with 2 and
+  0 workers, and with and without accumulation.
 - others: the same loops as the libraries' documentation resumes them, and one with torchdata's loader.
 - streams: loops over streams of every kind (tests/train/stream_kinds.py), whose samples draw random numbers.
 
@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import library_loops_more as more
 from harness import ROOT, Benchmark, say
 
 from tests.train import library_loops as loops
@@ -95,12 +96,12 @@ def of_project(folder: Path) -> dict[str, Any]:
 def subjects(what: str, bench: Benchmark) -> list[Subject]:
     if what == "adapters":
         found = []
-        for name, script in loops.BY_GPUKIT.items():
+        for name, script in more.BY_GPUKIT.items():
             for workers, accumulate in ((2, 2), (2, 1), (0, 2), (0, 1)):
                 found.append(Subject(f"{name}, accumulation {accumulate}", script, workers, accumulate))
         return found
     if what == "others":
-        return [Subject(name, script, 2) for name, script in loops.ALONE.items()]
+        return [Subject(name, script, 2) for name, script in more.ALONE.items()]
     two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     anyway = [str(ROOT / "tests/train/torchvision_anyway.py")]  # also where torchvision is of another torch
     small = {"model": "test_resnet", "image-size": 32, "batch-size": 16}
@@ -214,7 +215,7 @@ def main() -> None:
         bench.result(f"of {kills} kills, those after which all is equal", equal, "kills", at_least=goal)
         bench.notes = ["Each run is killed once or twice at random times, also while it saves."]
         if what == "adapters":
-            lines = ", ".join(f"{name} {count}" for name, count in loops.LINES.items())
+            lines = ", ".join(f"{name} {count}" for name, count in more.LINES.items())
             bench.notes.append(f"Lines for gpukit besides the import: {lines}.")
         if what == "others":
             bench.notes.append("Additional code of your own can do better than the documentation of each library.")

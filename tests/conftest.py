@@ -48,7 +48,7 @@ FULL_FOLDERS = {
 FULL_MARKERS = {
     "engine": "a Docker engine",
     "network": "a network",
-    "program": "a browser, npm, Prometheus, or a registry",
+    "program": "a browser, npm, Prometheus, sshd, or a registry",
     "slow": "minutes",
 }
 MARKED = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(FULL_MARKERS)})\b", re.MULTILINE)

@@ -470,11 +470,12 @@ def test_undo_keeps_what_was_edited(
     adopt(root)
     commit(root, "adopted")
     (root / EXTRA).write_text("einops\n")
-    (root / ".gpukit/state").mkdir()
-    (root / ".gpukit/state/huggingface").symlink_to(tmp_path)
+    (root / ".gpukit/jobs").mkdir()
+    (root / ".gpukit/jobs/1.log").write_text("step 1")
+    (root / ".gpukit/huggingface").symlink_to(tmp_path)
     (tmp_path / "mine").write_text("outside")
     (root / ".gpukit/outputs").mkdir()
-    assert git("status", "--porcelain", "--ignored", cwd=root).split() == ["M", EXTRA, "!!", ".gpukit/state/"]
+    assert git("status", "--porcelain", cwd=root).split() == ["M", EXTRA]
     assert main.adopt(root, parse(["adopt", "--undo"])) == 0
     assert EXTRA in capsys.readouterr().out
     assert new(before, root) == [EXTRA]

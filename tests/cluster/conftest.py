@@ -25,7 +25,7 @@ LAUNCH = """\
 #!/bin/sh
 [ "$1 $2 $3" = "--native run --" ] || exit 64
 shift 3
-export PYTHONPATH={path}
+export PYTHONPATH="$PWD/src":{path}
 if [ "$1" = torchrun ]; then
   shift
   set -- {python} -m torch.distributed.run "$@"
@@ -50,7 +50,6 @@ class Project:
         self.folder = shutil.copytree(template, folder)
         self.hold = folder / "hold"
         path = [
-            folder / "src",
             folder / "held",
             ROOT / "gpukit/src",
             ROOT / "exactrun/src",

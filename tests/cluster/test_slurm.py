@@ -123,8 +123,9 @@ def test_submit_and_jobs(slurm: Slurm, project: Project) -> None:
     first = submit("-e", "SECRET", SECRET="not stored")
     failing = submit(steps="none")
     held = submit("--after", failing)
-    assert not any("not stored" in path.read_text() for path in (project.folder / ".launch/slurm").iterdir())
+    assert not any("not stored" in path.read_text() for path in (project.folder / ".launch/slurm").glob("*.json"))
     out_of_time = submit("--max-hours", "0.03", steps="100000")  # Slurm warns at once: two minutes are left
+    (project.folder / "src/my_gpu_project/train.py").write_text("raise SystemExit('edited')\n", encoding="utf-8")
     slurm.wait(lambda: states()[first] == "finished", "the first job", first[1:])
     assert project.losses(first[1:]) == project.losses("here")
     slurm.wait(lambda: states()[failing] == "failed", "a job that failed", failing[1:])
@@ -138,4 +139,6 @@ def test_submit_and_jobs(slurm: Slurm, project: Project) -> None:
     assert ask("jobs", "retry", first) == "", "without SECRET"
     again = ask("jobs", "retry", failing).strip()
     slurm.wait(lambda: states()[again] == "failed", "a retried job", again[1:])
+    assert "max-steps" in ask("jobs", "logs", again) and "edited" not in ask("jobs", "logs", again)
+    assert not [path for path in (project.folder / ".launch/slurm").iterdir() if path.is_dir()]
     assert ask("jobs", "move", again) == "", "refused"

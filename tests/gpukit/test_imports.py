@@ -14,6 +14,7 @@ BELOW |= dict.fromkeys(["doctor", "launch", "verify", "track", "update"], "wheel
 BELOW["validate"] = "image host findings project"
 BELOW["train"] = "track host errors findings project"
 BELOW["script"] = f"train {BELOW['train']}"
+BELOW["remote"] = f"launch {BELOW['launch']}"
 BELOW["jobs"] = f"launch {BELOW['launch']}"
 BELOW["plan"] = f"doctor script {BELOW['doctor']}"  # script/memory.py, in a process of its own
 BELOW["adopt"] = f"plan update {BELOW['plan']}"

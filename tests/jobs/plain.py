@@ -15,8 +15,8 @@ from gpukit.project.messages import RefusalError
 
 
 class Plain(Native):
-    def prepare(self, gpus: str) -> tuple[dict[str, str], list[int]]:
-        return {**self.make(gpus).env, "CUDA_VISIBLE_DEVICES": gpus}, []
+    def prepare(self, gpus: str, folder: Path) -> tuple[dict[str, str], list[int]]:
+        return {**self.make(gpus, folder).env, "CUDA_VISIBLE_DEVICES": gpus}, []
 
 
 def main(root: Path, slots: str) -> None:
@@ -27,10 +27,13 @@ def main(root: Path, slots: str) -> None:
         raise RefusalError("locked")
     lock.sign()
     with Table(place) as table:
-        make = lambda gpus: Project(root, os.environ, cpu=True, gpus=gpus)  # noqa: E731
-        queue = worker.Worker(place, table, Plain(make), slots.split(",") if slots else None, lambda: make(""))
+        make = lambda gpus, folder=root: Project(folder, os.environ, cpu=True, gpus=gpus)  # noqa: E731
+        limits = worker.Limits(float(os.environ.get("BUDGET", "inf")), float(os.environ.get("KEEP_FREE", "0")))
+        gpus = slots.split(",") if slots else None
+        queue = worker.Worker(place, table, Plain(make), gpus, lambda: make(""), limits)
         queue.grace = float(os.environ.get("GRACE", "2"))
         queue.run()
+        queue.not_started()
 
 
 if __name__ == "__main__":

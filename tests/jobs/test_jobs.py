@@ -272,7 +272,7 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
     for given, expected in ((options, "--native --cpu jobs run -d"), (["--cpu"], "--cpu up"), ([], "up")):
         assert main([*given, "submit", "true"]) == 0
         assert f"`./launch {expected}`" in capsys.readouterr().err
-    assert parse(["jobs", "logs", "-f", "3"]).ID == parse(["jobs", "logs", "3", "-f"]).ID == 3
+    assert parse(["jobs", "logs", "-f", "3"]).ID == parse(["jobs", "logs", "3", "-f"]).ID == [3]
     assert parse(["submit", "--gpus", "2", "--", "a", "--gpus", "3"]).rest == ["a", "--gpus", "3"]
 
 

@@ -455,7 +455,7 @@ def test_prometheus_scrapes_the_service(tmp_path: Path) -> None:
             "gpukit_worker_up": 1,
         }.items():
             service.until(lambda expression=expression, expected=expected: value(expression) == expected)
-        (tmp_path / "gate").touch()
+        (tmp_path / "outputs/gate").touch()
         service.until(lambda: value('gpukit_jobs_ended_total{outcome="finished"}') == 2)
     finally:
         server.terminate()

@@ -370,7 +370,7 @@ def test_by_keyboard(view: View) -> None:
             assert focused() == name
             assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
-    tab("Submit", "Sign out", "Cancel: job 1", "Log: job 1")
+    tab("Submit", "Sign out", "Compare", "Cancel: job 1", "Log: job 1")
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")

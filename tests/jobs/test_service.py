@@ -30,7 +30,7 @@ CONFIG = {"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspa
 TRAIN = """
 import os, sys, time
 print("\\x1b[31mstarted\\x1b[0m <script>alert(1)</script>\\x1b]0;title\\x07", flush=True)
-while not os.path.exists("gate"):
+while not os.path.exists("outputs/gate"):
     time.sleep(0.02)
 print("a\\rb\\r\\nlast", end="")
 sys.exit(int(sys.argv[-1]) if sys.argv[-1].isdigit() else 0)
@@ -138,6 +138,8 @@ def test_jobs_over_http(service: Service) -> None:
     service.until(lambda: service.state(first) == "running")
     second, third = service.submit("3"), service.submit(priority=2)
     assert (first, second, third) == (1, 2, 3)
+    assert ask("GET", "/compare?ids=1")[2]["jobs"][0]["id"] == 1 and "STATE" in ask("GET", "/compare?text=1")[2]
+    assert (ask("GET", "/compare?ids=x")[0], ask("GET", "/compare?ids=77")[0]) == (400, 404)
     held = service.submit(after=second)
     assert ask("POST", f"/jobs/{second}/move")[0] == 200
     canceled = service.submit()
@@ -148,7 +150,7 @@ def test_jobs_over_http(service: Service) -> None:
     link.request("GET", f"/jobs/{first}/log?follow=1", headers={"Authorization": f"Bearer {service.token}"})
     following = link.getresponse()
     assert following.readline() == b"started <script>alert(1)</script>\n"
-    (service.root / "gate").touch()
+    (service.root / "outputs/gate").touch()
     assert following.read() == b"a\nb\nlast"
     link.close()
     service.until(lambda: service.state(third) == "finished")
@@ -260,7 +262,7 @@ def test_nothing_gets_through(service: Service, request_: Any, expected: int) ->
 
 @pytest.mark.slow
 def test_the_server_is_restarted_a_second_service_waits_and_a_stop_keeps_the_queue(service: Service) -> None:
-    (service.root / "gate").unlink(missing_ok=True)
+    (service.root / "outputs/gate").unlink(missing_ok=True)
     number = service.submit()
     service.until(lambda: service.state(number) == "running")
     children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()

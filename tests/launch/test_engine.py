@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import pty
+import pwd
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -18,6 +21,7 @@ import termios
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,49 +34,130 @@ from tests.launch.conftest import write_project
 pytestmark = pytest.mark.engine
 BASE = "standin/python:slim"
 GRANTS, REFUSES = GPU_ENGINE, ENGINE
-USER = 4711
 SECRET = "planted-3f9a7c"
 Running = subprocess.Popen[str]
+PODMAN_AS = "/opt/podman/bin/podman-as"
+PODMAN_USER = os.environ.get("GPU_TEMPLATE_PODMAN_USER", "podman-tests")
+PODMANS_GPUS = Path("/opt/podman/cdi", PODMAN_USER, "nvidia.json")  # its CDI specification
+SAME_ON_PODMAN = pytest.mark.podman
 
 
-def docker(engine: str, *arguments: str) -> str:
-    done = subprocess.run(["docker", "-H", engine, *arguments], capture_output=True, text=True, timeout=120)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All tests run on Docker, and on Podman those marked; with ALL_ON_PODMAN all others too, but for Compose's."""
+    if "place" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker
+        podman = mark("podman") or (os.environ.get("ALL_ON_PODMAN") and not mark("docker_only"))
+        metafunc.parametrize("place", ["docker", *["podman"] * bool(podman)], indirect=True, scope="module")
+
+
+@dataclass(frozen=True)
+class Place:
+    """An engine, and an ordinary user who calls launch: the uid here, and in the container."""
+
+    engine: str
+    user: str
+    uid: int
+    inside: int
+    home: Path
+
+
+HOMES: dict[Path, Place] = {}  # by the folder that the projects are in
+
+
+def client(root: Path, engine: str = REFUSES) -> list[str]:
+    place = HOMES[root.parent]
+    return ["docker", "-H", engine] if place.engine == "docker" else [PODMAN_AS, place.user, "podman"]
+
+
+def ask(root: Path, *arguments: str, engine: str = REFUSES) -> str:
+    """The output of a command of the engine; empty if it fails."""
+    done = subprocess.run([*client(root, engine), *arguments], capture_output=True, text=True, timeout=120)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-@pytest.fixture(scope="module", params=["small project, with a comma"])
-def project(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A project of a user who is not root, where that user may look; nothing of it stays on the engines."""
-    if os.getuid() != 0 or not docker(REFUSES, "image", "inspect", BASE):
-        cannot(f"needs root, an engine on {REFUSES}, and the base image {BASE}")
+@pytest.fixture(scope="module")
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Where nothing of the tests stays."""
+    if os.getuid() != 0:
+        cannot("needs root, to be another user")
+    make = {"docker": on_docker, "podman": on_podman}[request.param]
+    with make() as place:
+        HOMES[place.home] = place
+        yield place
+        del HOMES[place.home]
+        shutil.rmtree(place.home)
+
+
+@contextlib.contextmanager
+def on_docker() -> Iterator[Place]:
+    inspected = ["docker", "-H", REFUSES, "image", "inspect", BASE]
+    if not shutil.which("docker") or subprocess.run(inspected, capture_output=True).returncode:
+        cannot(f"needs an engine on {REFUSES}, and the base image {BASE}")
     home = Path(tempfile.mkdtemp(prefix="launch-"))
-    root = write_project(home / request.param)
     subprocess.run(["userdel", "launch-tests"], capture_output=True, check=False)  # of a run that was killed
-    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(home)], check=True)
-    subprocess.run(["useradd", "--no-create-home", f"--uid={USER}", f"--home-dir={home}", "launch-tests"], check=True)
-    yield root
+    subprocess.run(["useradd", "--no-create-home", "--uid=4711", f"--home-dir={home}", "launch-tests"], check=True)
+    yield Place("docker", "launch-tests", 4711, 4711, home)
     subprocess.run(["userdel", "launch-tests"], check=True, capture_output=True)
-    for engine in (REFUSES, GRANTS):
-        found = docker(engine, "ps", "-aq", f"--filter=label=gpukit.project={root}").split()
-        found += docker(engine, "ps", "-aq", f"--filter=label=devcontainer.local_folder={root}").split()
-        docker(engine, "rm", "--force", *found) if found else None
-        pictures = docker(engine, "images", "-q", f"--filter=label=gpukit.project={root}").split()
-        docker(engine, "rmi", "--force", *pictures) if pictures else None
-    shutil.rmtree(home)
+
+
+@contextlib.contextmanager
+def on_podman() -> Iterator[Place]:
+    """Rootless, with SELinux's and the GPU's parts as far as this machine has them."""
+    inspected = [PODMAN_AS, PODMAN_USER, "podman", "image", "inspect", BASE]
+    if not Path(PODMAN_AS).exists() or subprocess.run(inspected, capture_output=True).returncode:
+        cannot(f"needs rootless Podman of the user {PODMAN_USER} with the base image {BASE}; .ci/run prepares both")
+    Path("/dev/mqueue").mkdir(exist_ok=True)  # crun mounts it with --ipc=host, and some machines have none
+    PODMANS_GPUS.unlink(missing_ok=True)
+    user = pwd.getpwnam(PODMAN_USER)
+    yield Place("podman", PODMAN_USER, user.pw_uid, 1000, Path(tempfile.mkdtemp(prefix="launch-", dir=user.pw_dir)))
+
+
+def projects(place: Place, name: str) -> Path:
+    """A project that belongs to the user."""
+    root = write_project(place.home / name)
+    own(place)
+    return root
+
+
+def own(place: Place) -> None:
+    """Give the user all that was written for them."""
+    subprocess.run(["chown", "-R", f"{place.uid}:{place.uid}", str(place.home)], check=True)
+
+
+@pytest.fixture(scope="module", params=["small project, with a comma"])
+def project(request: pytest.FixtureRequest, place: Place) -> Iterator[Path]:
+    """A project where its user, who is not root, may look; nothing of it stays on the engines."""
+    root = projects(place, request.param)
+    yield root
+    for engine in (REFUSES, GRANTS) if place.engine == "docker" else ("",):
+        found = ask(root, "ps", "-aq", f"--filter=label=gpukit.project={root}", engine=engine).split()
+        found += ask(root, "ps", "-aq", f"--filter=label=devcontainer.local_folder={root}", engine=engine).split()
+        ask(root, "rm", "--force", *found, engine=engine) if found else None
+        pictures = ask(root, "images", "-q", f"--filter=label=gpukit.project={root}", engine=engine).split()
+        ask(root, "rmi", "--force", *pictures, engine=engine) if pictures else None
 
 
 @pytest.fixture
-def granted(project: Path) -> Path:
-    if not docker(GRANTS, "version"):
+def granted(project: Path, place: Place) -> Iterator[Path]:
+    if place.engine == "docker" and not ask(project, "version", engine=GRANTS):
         pytest.skip(f"no engine that grants GPU requests on {GRANTS}")
-    return project
+    if place.engine == "podman":
+        edits = {"env": ["STANDIN_GPU=cdi"]}
+        devices = [{"name": name, "containerEdits": {"env": [f"GPU_{name}=granted"]}} for name in ("all", "0", "1")]
+        PODMANS_GPUS.write_text(
+            json.dumps({"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "containerEdits": edits, "devices": devices})
+        )
+    yield project
+    PODMANS_GPUS.unlink(missing_ok=True)
 
 
 def environment(root: Path, engine: str, **env: str) -> dict[str, str]:
     """Of a user, with a secret and whatever proxies this machine needs."""
     kept = {name: value for name, value in os.environ.items() if "proxy" in name.lower()}
-    path = "/usr/local/bin:/usr/bin:/bin"
-    return {**kept, "PATH": path, "HOME": str(root.parent), "DOCKER_HOST": engine, "HF_TOKEN": SECRET, **env}
+    kept.update({"HF_TOKEN": SECRET, **env})
+    if HOMES[root.parent].engine == "podman":
+        return {"GPUKIT_ENGINE": "podman", **kept}
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(root.parent), "DOCKER_HOST": engine, **kept}
 
 
 def start(
@@ -84,17 +169,24 @@ def start(
     **env: str,
 ) -> Running:
     """`options`: of Popen."""
+    place = HOMES[root.parent]
+    variables = environment(root, engine, **env)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **(options or {})}
+    if place.engine == "podman":
+        file = place.home / "variables"  # no list of processes shows them
+        file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
+        words = [PODMAN_AS, place.user, "sh", "-c", '. "$0"; exec "$@"', str(file)]
+        return subprocess.Popen([*words, command, *arguments], cwd=root, text=True, **pipes)
     group = Path(engine.removeprefix("unix://")).stat().st_gid
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(
         [command, *arguments],
         cwd=root,
-        env=environment(root, engine, **env),
-        user=USER,
-        group=USER,
+        env=variables,
+        user=place.uid,
+        group=place.uid,
         extra_groups=[group],
         text=True,
-        **{**pipes, **(options or {})},
+        **pipes,
     )
 
 
@@ -105,14 +197,16 @@ def launch(root: Path, *arguments: str, **options: str) -> subprocess.CompletedP
 
 
 def left(root: Path, engine: str = REFUSES) -> list[str]:
-    return docker(engine, "ps", "-a", f"--filter=label=gpukit.project={root}", "--format={{.Names}}").split()
+    listing = ("ps", "-a", f"--filter=label=gpukit.project={root}", "--format={{.Names}}")
+    return ask(root, *listing, engine=engine).split()
 
 
-def test_the_status_the_output_and_the_files_are_the_programs(project: Path) -> None:
+@SAME_ON_PODMAN
+def test_the_status_the_output_and_the_files_are_the_programs(project: Path, place: Place) -> None:
     done = launch(project, "--cpu", "run", "--", "sh", "-c", "id -u; touch outputs/made; echo bad >&2; exit 7")
-    assert (done.returncode, done.stdout) == (7, f"{USER}\n")
+    assert (done.returncode, done.stdout) == (7, f"{place.inside}\n")
     assert "bad\n" in done.stderr
-    assert (project / "outputs/made").stat().st_uid == USER
+    assert (project / "outputs/made").stat().st_uid == place.uid
     assert left(project) == []
 
 
@@ -134,6 +228,7 @@ def test_an_engine_that_refuses_gpus(project: Path) -> None:
     assert launch(project, "--cpu", "preflight").returncode == 0
 
 
+@SAME_ON_PODMAN
 def test_a_gpu_that_is_granted_is_asked_for_quickly(granted: Path) -> None:
     launch(granted, "preflight", engine=GRANTS)
     begin = time.monotonic()
@@ -142,6 +237,7 @@ def test_a_gpu_that_is_granted_is_asked_for_quickly(granted: Path) -> None:
     assert time.monotonic() - begin < 2
 
 
+@SAME_ON_PODMAN
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_reaches_the_program_and_is_waited_for(project: Path, number: int) -> None:
     code = (
@@ -306,6 +402,7 @@ def test_how_an_engines_error_ends(project: Path) -> None:
     assert done.returncode == 127 and "no-such-command" in done.stderr
 
 
+@SAME_ON_PODMAN
 def test_a_detached_run(project: Path) -> None:
     script = "trap 'echo saving; sleep 1; echo saved > outputs/saved; exit 0' TERM; echo begun; sleep 60 & wait"
     first = launch(project, "--cpu", "run", "-d", "--", "sh", "-c", script)
@@ -346,14 +443,16 @@ def test_variables_and_ports(project: Path) -> None:
         assert launch(project, "logs").stdout == "it True\n"
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://127.0.0.1:{port}") as answer:
             assert answer.status == 200
-        seen = json.loads(docker(REFUSES, "inspect", left(project)[0]))[0]
+        seen = json.loads(ask(project, "inspect", left(project)[0]))[0]
         assert [one["HostIp"] for one in seen["HostConfig"]["PortBindings"]["80/tcp"]] == ["127.0.0.1"]
     finally:
-        docker(REFUSES, "rm", "--force", *left(project))
+        ask(project, "rm", "--force", *left(project))
 
 
-def test_up_and_shell(project: Path) -> None:
-    assert launch(project, "--cpu", "shell", "--", "sh", "-c", "pwd; id -u; exit 3").stdout == f"/workspace\n{USER}\n"
+@SAME_ON_PODMAN
+def test_up_and_shell(project: Path, place: Place) -> None:
+    done = launch(project, "--cpu", "shell", "--", "sh", "-c", "pwd; id -u; exit 3")
+    assert (done.returncode, done.stdout) == (3, f"/workspace\n{place.inside}\n")
     assert "is already running" in launch(project, "--cpu", "up").stderr
     assert launch(project, "shell", "false").returncode == 1  # the one that runs, without --cpu too
     assert launch(project, "stop").returncode == 0
@@ -377,7 +476,7 @@ def test_the_notebook_finds_a_free_port_and_keeps_its_address(project: Path) -> 
     assert ":8888/" not in address
     assert launch(project, "--cpu", "notebook").stdout.strip() == address
     name = next(name for name in left(project) if name.endswith("notebook"))
-    seen = json.loads(docker(REFUSES, "inspect", name))[0]
+    seen = json.loads(ask(project, "inspect", name))[0]
     assert seen["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
     assert [port["HostIp"] for port in seen["HostConfig"]["PortBindings"]["8888/tcp"]] == ["127.0.0.1"]
     assert token not in json.dumps(seen)
@@ -397,37 +496,39 @@ def test_no_list_of_processes_and_no_image_shows_a_secret(project: Path) -> None
     out, err = process.communicate()
     assert out == f"{SECRET}\n"
     assert SECRET not in seen + err
-    for picture in docker(REFUSES, "images", "-q", f"--filter=label=gpukit.project={project}").split():
-        assert SECRET not in docker(REFUSES, "history", "--no-trunc", picture)
+    for picture in ask(project, "images", "-q", f"--filter=label=gpukit.project={project}").split():
+        assert SECRET not in ask(project, "history", "--no-trunc", picture)
 
 
-def test_what_vs_code_makes_of_the_same_file(granted: Path) -> None:
+@pytest.mark.docker_only
+def test_what_vs_code_makes_of_the_same_file(granted: Path, place: Place) -> None:
     cli = shutil.which("devcontainer")
     if not cli:
         pytest.skip("the devcontainers CLI is not here (npm install -g @devcontainers/cli)")
-    granted = write_project(granted.parent / "no comma")
-    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(granted)], check=True)
+    granted = projects(place, "no comma")
     again = ["up", f"--workspace-folder={granted}", "--remove-existing-container"]
     for gpus in (None, "0", "0,1", "GPU-00000000-0000-0000-0000-000000000000"):
         env = {} if gpus is None else {"GPUS": gpus}
         done = launch(granted, *again, engine=GRANTS, command=cli, **env)
         assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-        theirs = docker(GRANTS, "ps", "-q", f"--filter=label=devcontainer.local_folder={granted}")
+        theirs = ask(granted, "ps", "-q", f"--filter=label=devcontainer.local_folder={granted}", engine=GRANTS)
         entered = launch(granted, "shell", "--", "sh", "-c", "id -u; pwd", engine=GRANTS, **env)
-        assert entered.stdout == f"{USER}\n/workspace\n", entered.stderr
+        assert entered.stdout == f"{place.uid}\n/workspace\n", entered.stderr
         assert "is up" not in entered.stderr  # VS Code's container served
         up = launch(granted, "up", engine=GRANTS, **env)
         assert up.returncode == 0, up.stderr
         ours = next(name for name in left(granted, GRANTS) if name.endswith("-dev"))
-        assert facts(theirs) == facts(ours)
-        docker(GRANTS, "rm", "--force", theirs, ours)
+        assert facts(granted, theirs) == facts(granted, ours)
+        ask(granted, "rm", "--force", theirs, ours, engine=GRANTS)
     assert launch(granted, "clean", "--yes", engine=GRANTS).returncode == 0
-    assert docker(GRANTS, "images", "-q", f"--filter=reference=vsc-*{granted.name.replace(' ', '')}*") == ""
+    assert (
+        ask(granted, "images", "-q", f"--filter=reference=vsc-*{granted.name.replace(' ', '')}*", engine=GRANTS) == ""
+    )
 
 
-def facts(name: str) -> dict[str, object]:
+def facts(root: Path, name: str) -> dict[str, object]:
     """What must be the same in every entrance."""
-    seen = json.loads(docker(GRANTS, "inspect", name))[0]
+    seen = json.loads(ask(root, "inspect", name, engine=GRANTS))[0]
     host, config = seen["HostConfig"], seen["Config"]
     return {
         "gpus": [{**request, "Options": request["Options"] or {}} for request in host["DeviceRequests"]],
@@ -442,8 +543,9 @@ def facts(name: str) -> dict[str, object]:
     }
 
 
-def test_compose_gives_what_launch_gives(granted: Path) -> None:
-    root = write_project(granted.parent / f"composed-{os.getpid()}")
+@pytest.mark.docker_only
+def test_compose_gives_what_launch_gives(granted: Path, place: Place) -> None:
+    root = projects(place, f"composed-{os.getpid()}")
     (root / "compose.yaml").write_text(
         "services:\n  dev:\n    build: {context: ., args: {USER_UID: '${USER_UID}', USER_GID: '${USER_GID}'}}\n"
         "    user: dev\n    init: true\n    command: sleep infinity\n    ipc: host\n    ulimits: {stack: 67108864}\n"
@@ -453,29 +555,39 @@ def test_compose_gives_what_launch_gives(granted: Path) -> None:
         "    deploy: {resources: {reservations: {devices: [{capabilities: [gpu], device_ids: ['${GPUS:-all}']}]}}}\n"
     )
     (root / ".env").write_text(f"COMPOSE_PROJECT_NAME={root.name}\n")
-    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(root)], check=True)
+    own(place)
     try:
         for gpus in (None, "0,1"):
             env = {} if gpus is None else {"GPUS": gpus}
             done = launch(root, "up", engine=GRANTS, **env)
             assert done.returncode == 0, done.stderr
-            composed = docker(GRANTS, "ps", "-q", f"--filter=label=com.docker.compose.project.working_dir={root}")
-            assert launch(root, "shell", "id", "-u", engine=GRANTS).stdout == f"{USER}\n"
+            composed = ask(
+                granted, "ps", "-q", f"--filter=label=com.docker.compose.project.working_dir={root}", engine=GRANTS
+            )
+            assert launch(root, "shell", "id", "-u", engine=GRANTS).stdout == f"{place.uid}\n"
             assert launch(root, "run", "-d", "--", "sleep", "60", engine=GRANTS, **env).returncode == 0
-            same = [facts(composed), facts(next(iter(left(root, GRANTS))))]
+            same = [facts(root, composed), facts(root, next(iter(left(root, GRANTS))))]
             for one in same:
                 one["shm"] = None  # of no meaning with the host's ipc, and compose leaves it to the engine
             assert same[0] == same[1]
             assert launch(root, "stop", engine=GRANTS).returncode == 0
-            assert docker(GRANTS, "ps", "-aq", f"--filter=label=com.docker.compose.project.working_dir={root}") == ""
+            assert (
+                ask(
+                    granted, "ps", "-aq", f"--filter=label=com.docker.compose.project.working_dir={root}", engine=GRANTS
+                )
+                == ""
+            )
     finally:
         launch(root, "stop", engine=GRANTS)
         launch(root, "clean", "--yes", engine=GRANTS)
-        assert docker(GRANTS, "images", "-q", f"--filter=label=com.docker.compose.project={root.name}") == ""
+        assert (
+            ask(granted, "images", "-q", f"--filter=label=com.docker.compose.project={root.name}", engine=GRANTS) == ""
+        )
 
 
-def test_up_waits_for_the_servers_and_undoes_itself(project: Path) -> None:
-    root = write_project(project.parent / f"served-{os.getpid()}")
+@pytest.mark.docker_only
+def test_up_waits_for_the_servers_and_undoes_itself(project: Path, place: Place) -> None:
+    root = projects(place, f"served-{os.getpid()}")
     (root / ".env").write_text(f"COMPOSE_PROJECT_NAME={root.name}\nUSER_UID=0\n")
     check = "import socket; socket.create_connection(('localhost', 80))"
     web = {
@@ -489,7 +601,7 @@ def test_up_waits_for_the_servers_and_undoes_itself(project: Path) -> None:
     dev = {"image": web["image"], "command": "sleep infinity", "init": True}
     (root / "compose.yaml").write_text(json.dumps({"services": {"dev": dev, "web": web}}))
     (root / "compose.cpu.yaml").write_text("services:\n  dev:\n    environment: ['X=${GPUS:?say which}']\n")
-    subprocess.run(["chown", "-R", f"{USER}:{USER}", str(root)], check=True)
+    own(place)
     of_root = f"--filter=label=com.docker.compose.project={root.name}"
     try:
         with socket.socket() as taken:
@@ -501,7 +613,7 @@ def test_up_waits_for_the_servers_and_undoes_itself(project: Path) -> None:
                 f"Port {port} is in use on this machine: choose another with `WEB_PORT={port + 1} ./launch --cpu up`"
                 in done.stderr
             )
-            assert docker(REFUSES, "ps", "-aq", of_root) == docker(REFUSES, "network", "ls", "-q", of_root) == ""
+            assert ask(project, "ps", "-aq", of_root) == ask(project, "network", "ls", "-q", of_root) == ""
         done = launch(root, "--cpu", "up", WEB_PORT=str(port))
         assert done.returncode == 0 and f"  web: http://localhost:{port}\n" in done.stderr, done.stderr
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://localhost:{port}") as answer:
@@ -512,21 +624,21 @@ def test_up_waits_for_the_servers_and_undoes_itself(project: Path) -> None:
         assert "./launch shell" in done.stderr  # the others are there
         assert launch(root, "stop").returncode == 0
         assert launch(root, "clean", "--yes").returncode == 0
-        assert docker(REFUSES, "network", "ls", "-q", of_root) == ""
+        assert ask(project, "network", "ls", "-q", of_root) == ""
     finally:
         launch(root, "stop")
 
 
 def test_clean_takes_vs_codes_container_when_it_has_stopped(project: Path) -> None:
     labels = [f"--label=devcontainer.local_folder={project}", f"--label=devcontainer.config_file={project}/x"]
-    name = docker(REFUSES, "run", "-d", "--init", *labels, "standin/python:slim", "sleep", "60")
+    name = ask(project, "run", "-d", "--init", *labels, "standin/python:slim", "sleep", "60")
     done = launch(project, "clean", "--yes")
     assert done.returncode == 0 and "runs in VS Code" in done.stderr, done.stderr
-    docker(REFUSES, "stop", "-t", "1", name)
+    ask(project, "stop", "-t", "1", name)
     done = launch(project, "clean", "--yes")
     assert "Removed 1 container." in done.stderr
-    assert docker(REFUSES, "ps", "-aq", f"--filter=id={name}") == ""
-    assert docker(REFUSES, "image", "inspect", "standin/python:slim")  # not made for this folder
+    assert ask(project, "ps", "-aq", f"--filter=id={name}") == ""
+    assert ask(project, "image", "inspect", "standin/python:slim")  # not made for this folder
 
 
 def test_add_changes_everything_or_nothing(project: Path) -> None:
@@ -558,7 +670,7 @@ def test_add_changes_everything_or_nothing(project: Path) -> None:
         done = launch(project, "--cpu", "add", "colorama<0.4.6")
         assert "-notebook, and to the next build" in done.stderr
         name = left(project)[0]
-        assert docker(REFUSES, "exec", name, "python3", "-c", "import colorama as c; print(c.__version__)") == "0.4.5"
+        assert ask(project, "exec", name, "python3", "-c", "import colorama as c; print(c.__version__)") == "0.4.5"
     finally:
         launch(project, "stop")
     done = launch(project, "--cpu", "pin")
@@ -581,13 +693,13 @@ def test_clean_takes_the_images(project: Path) -> None:
     """Each layer is counted once, and not if another project's image has it, as that of the base does."""
     launch(project, "--cpu", "run", "--", "true")
     label = f"gpukit.project={project}"
-    own = docker(REFUSES, "images", "--format={{.ID}}", f"--filter=label={label}").split()[0]
-    docker(REFUSES, "tag", own, "small-base")  # a build takes an id for a name
+    own = ask(project, "images", "--format={{.ID}}", f"--filter=label={label}").split()[0]
+    ask(project, "tag", own, "small-base")  # a build takes an id for a name
     recipe = "FROM small-base\nUSER 0\nRUN head -c 9000000 /dev/urandom > /tmp/more\nENV A=1\nWORKDIR /tmp/new\n"
-    build = ["docker", "-H", REFUSES, "build", "-q", f"--label={label}", "--tag=small-more", "-"]
+    build = [*client(project), "build", "-q", f"--label={label}", "--tag=small-more", "-"]
     done = subprocess.run(build, input=recipe, text=True, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    sizes = [int(docker(REFUSES, "image", "inspect", "--format={{.Size}}", name)) for name in ("small-more", BASE)]
+    sizes = [int(ask(project, "image", "inspect", "--format={{.Size}}", name)) for name in ("small-more", BASE)]
     listed = launch(project, "clean")
     assert listed.returncode == 1 and "image small-" in listed.stdout
     found = re.findall(r"([\d.]+)([kMG]?)B +image", listed.stdout)
@@ -596,9 +708,10 @@ def test_clean_takes_the_images(project: Path) -> None:
     # at least the layer that only this image has: another test's project may share the others
     assert 8.9e6 < added < 1.1 * (sizes[0] - sizes[1])
     assert launch(project, "clean", "--yes").returncode == 0
-    assert docker(REFUSES, "images", "-q", f"--filter=label={label}") == ""
+    assert ask(project, "images", "-q", f"--filter=label={label}") == ""
 
 
+@pytest.mark.docker_only
 def test_launch_asks_the_engine_for_no_more_than_it_has_to(project: Path) -> None:
     """How long it takes beside the same `docker run` is measured by benchmarks/launch.py."""
     launch(project, "--cpu", "run", "--", "true")

@@ -18,6 +18,7 @@ import pytest
 
 from gpukit.cli import main as cli
 from gpukit.cli.table import COMMANDS
+from gpukit.host import podman
 from gpukit.host.project import Project, dotenv
 from gpukit.host.refusals import unfit_pin
 from gpukit.launch import add, clean, compose, container, image, notebook, pin, torchrun
@@ -252,11 +253,127 @@ def test_an_engine_that_does_not_answer(small: Path, command: str) -> None:
     assert "systemctl start docker" in sentence(launch(small, *command.split(), docker=docker))
 
 
-def test_podman_and_rootless(small: Path) -> None:
+def test_docker_that_talks_to_podman(small: Path) -> None:
     podman = 'case $1 in image) echo "No such image" >&2; exit 1;; esac; echo \'{"Server": "Podman Engine"}\''
-    assert "Podman" in sentence(launch(small, "build", docker=podman))
-    rootless = 'case $1 in version) echo "{}";; info) echo \'{"SecurityOptions":["name=rootless"]}\';; esac'
-    assert "Rootless Docker" in sentence(launch(small, "build", docker=rootless))
+    assert "GPUKIT_ENGINE=podman" in sentence(launch(small, "build", docker=podman))
+
+
+SILENT = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?' >&2; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("docker", "podman", "env", "chosen"),
+    [
+        ("true", "true", {}, "docker"),
+        ("true", None, {}, "docker"),
+        (None, "true", {}, "podman"),
+        (None, None, {}, "docker"),
+        ("exec podman", "true", {}, "podman"),  # the package podman-docker
+        ("->", "true", {}, "podman"),  # a link
+        ("exec podman", "true", {"GPUKIT_ENGINE": "docker"}, "docker"),
+        ("true", "true", {"GPUKIT_ENGINE": "podman"}, "podman"),
+        (SILENT, "true", {}, "docker"),
+    ],
+)
+def test_the_choice_of_the_engine(
+    small: Path, docker: str | None, podman: str | None, env: dict[str, str], chosen: str
+) -> None:
+    tools = small.parent / "tools"
+    tools.mkdir()
+    if podman is not None:
+        (tools / "podman").write_text(f"#!/bin/sh\n{podman}\n", encoding="utf-8")
+        (tools / "podman").chmod(0o755)
+    if docker == "->":
+        (tools / "docker").symlink_to("podman")
+    done = launch(small, "--dry-run", "run", "--", "true", docker=None if docker == "->" else docker, **env)
+    assert planned(done)[0] == chosen
+    if docker == SILENT:  # it is not switched from
+        assert "GPUKIT_ENGINE=podman" in sentence(launch(small, "run", "--", "true", docker=docker))
+
+
+def test_an_engine_that_does_not_exist(small: Path) -> None:
+    assert "`docker` or `podman`" in sentence(launch(small, "--dry-run", "up", GPUKIT_ENGINE="moby"))
+    (small / ".env").write_text("GPUKIT_ENGINE=podman\n", encoding="utf-8")
+    assert "Podman" in sentence(launch(small, "run", "--", "true", docker="true"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (['--gpus="device=0,1"'], ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1"]),
+        (["--gpus", "all"], ["--device=nvidia.com/gpu=all"]),
+        (["--gpus=2"], ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1"]),
+        (['--gpus="device=GPU-1-2"'], ["--device=nvidia.com/gpu=GPU-1-2"]),
+        (
+            ["--runtime=nvidia", "--env=NVIDIA_VISIBLE_DEVICES=0,1"],
+            ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1", "--env=NVIDIA_VISIBLE_DEVICES=0,1"],
+        ),
+        (["--rm", "-e", "A=--gpus=1", "--init=false"], ["--rm", "--env=A=--gpus=1", "--init=false"]),
+    ],
+)
+def test_what_podman_is_asked_for(
+    flags: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = ["image", "train", "--gpus=1", "--runtime=nvidia"]
+    keep = "--userns=keep-id:uid=1000,gid=1000"
+    monkeypatch.setattr(podman, "ENFORCING", tmp_path / "enforce")
+    assert podman.words(("run", *flags, *program), rootless=True) == ["run", keep, *expected, *program]
+    assert podman.words(("run", *flags, *program), rootless=False) == ["run", *expected, *program]
+    for value, flag in (("0", []), ("1", ["--security-opt=label=disable"])):
+        (tmp_path / "enforce").write_text(value, encoding="ascii")
+        assert podman.words(("run", "--rm", *program), rootless=True) == ["run", keep, *flag, "--rm", *program]
+
+
+def test_what_podman_builds(tmp_path: Path) -> None:
+    """The image's user is its own, and a base with an owner is Docker Hub's; other names are as they are written."""
+    dockerfile = tmp_path / "a, b"
+    for default, full in (
+        ("nvidia/cuda:13.0", "docker.io/nvidia/cuda:13.0"),
+        ("python:3.12", ""),
+        ("nvcr.io/nvidia/pytorch:26.07-py3", ""),
+    ):
+        dockerfile.write_text(f"ARG BASE_IMAGE\nFROM ${{BASE_IMAGE:-{default}}}\n", encoding="utf-8")
+        given = ["--build-arg=USER_UID=4711", "--build-arg=USER_GID=4712", "--build-arg=BASE_IMAGE="]
+        found = podman.words(("build", f"--file={dockerfile}", *given, "."), rootless=True)
+        ids = ["--build-arg=USER_UID=1000", "--build-arg=USER_GID=1000"]
+        assert found == ["build", f'--file="{dockerfile}"', *ids, f"--build-arg=BASE_IMAGE={full}", "."]
+
+
+def test_podman_that_cannot_serve(small: Path) -> None:
+    tools = small.parent / "tools"
+    tools.mkdir()
+    answers = 'case $1 in version) echo "$VERSION";; image) echo "x: image not known" >&2; exit 125;; esac'
+    (tools / "podman").write_text(f"#!/bin/sh\n{answers}\n", encoding="utf-8")
+    (tools / "podman").chmod(0o755)
+    assert "4.3" in sentence(launch(small, "build", VERSION="4.2.1"))
+    for address in ("ssh://me@box/run/podman.sock", "tcp://box:1"):
+        assert "another machine" in sentence(launch(small, "build", VERSION="4.9.3", CONTAINER_HOST=address))
+    assert launch(small, "build", VERSION="4.9.3").returncode == 0
+
+
+# How Docker 26 fails to enter a container, on standard output and with 126 (2026-11-26).
+NOT_ENTERED = "OCI runtime exec failed: exec failed: unable to start container process: read init-p: reset: unknown"
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_container_that_cannot_be_entered_is_no_refusal_of_uv(small: Path, times: int) -> None:
+    """It is tried once more, because nothing ran."""
+    count = small.parent / "count"
+    count.write_text("", encoding="ascii")
+    fails = f'printf x >> "{count}"; read -r n < "{count}"; '
+    fails += f'[ ${{#n}} -gt {times} ] || {{ echo "{NOT_ENTERED}"; exit 126; }}'
+    running = "printf 'small-dev\\trunning\\tdev\\n'"
+    docker = f"""case "$1 $*" in
+ps*gpukit.project*) {running};;
+exec*uv*) {fails};;
+esac"""
+    before = (small / "pyproject.toml").read_text(encoding="utf-8")
+    done = launch(small, "--cpu", "add", "click", docker=docker)
+    if times < 2:
+        assert done.returncode == 0, done.stderr
+    else:
+        assert "could not start a program" in sentence(done)
+        assert (small / "pyproject.toml").read_text(encoding="utf-8") == before
 
 
 def test_a_folder_that_is_no_project(small: Path) -> None:

@@ -20,6 +20,8 @@ import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler, get_worker_info
@@ -89,8 +91,7 @@ def classify(folder: Path, report: Report, workers: int = 0, **how: Any) -> None
             score = sum((model(inputs).argmax(1) == labels).sum().item() for inputs, labels in test)
         if score > state["best"]:
             state["best"] = score
-            with run.write(folder / "best.pt") as file:
-                torch.save(model.state_dict(), file)
+            torch.save(model.state_dict(), folder / "best.pt")
         scheduler.step()
         report("epoch", epoch, score, state["best"])
     report("end", *(one.sum().item() for one in model.state_dict().values()))
@@ -604,7 +605,17 @@ def fine_tuning(folder: Path, report: Report) -> None:
 @loop
 def several_processes(folder: Path, report: Report) -> None:
     """Two ranks with DistributedDataParallel and DistributedSampler."""
-    torch.multiprocessing.start_processes(_rank, (folder, report, _free_port()), 2, start_method="fork")
+    _two_ranks(folder, report, sharded=False)
+
+
+@loop
+def shards(folder: Path, report: Report) -> None:
+    """Two ranks with FSDP."""
+    _two_ranks(folder, report, sharded=True)
+
+
+def _two_ranks(folder: Path, report: Report, sharded: bool) -> None:
+    torch.multiprocessing.start_processes(_rank, (folder, report, _free_port(), sharded), 2, start_method="fork")
 
 
 def _free_port() -> int:
@@ -613,11 +624,12 @@ def _free_port() -> int:
         return one.getsockname()[1]
 
 
-def _rank(rank: int, folder: Path, report: Report, port: int) -> None:
+def _rank(rank: int, folder: Path, report: Report, port: int, sharded: bool) -> None:
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     seed()
     torch.manual_seed(rank)
-    model = DistributedDataParallel(network().requires_grad_())
+    mesh = init_device_mesh("cpu", (2,))
+    model = fully_shard(network(), mesh=mesh) if sharded else DistributedDataParallel(network())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     sampler = DistributedSampler(Points())
     run = Run(folder, save_steps=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import random
 import subprocess
@@ -16,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from exactrun import checks
 from exactrun.errors import TrainingError, is_oom
 from exactrun.fits import Fits
 from exactrun.run import Run
@@ -218,14 +218,20 @@ def test_a_resumed_run_has_the_same_parts(tmp_path: Path) -> None:
 
 
 def test_the_check_says_whether_the_loss_allows_it() -> None:
-    def of_pairs(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return torch.cdist(model(batch[0]), model(batch[0])).mean()
-
-    def mean(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return cross_entropy(model(batch[0]), batch[1])
-
-    found = [checks.check(one, Model(), batch_of(16), declared="mean").id for one in (mean, of_pairs)]
-    assert found == ["ok", "mixes"]
+    model = Model(dropout=0.5, norm=True)
+    fits, before, drawn = Fits(model), copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    assert fits.check(lambda x, y: cross_entropy(model(x), y), *batch_of(16))
+    assert not fits.check(lambda x, y: cross_entropy(model(x + torch.randn_like(x)), y), *batch_of(16))
+    with pytest.raises(TrainingError, match="is the sum"):
+        fits.check(lambda x, y: cross_entropy(model(x), y, reduction="sum"), *batch_of(16))
+    for wrong in (
+        lambda x, y: torch.cdist(model(x), model(x)).mean(),
+        lambda x, y: cross_entropy(model(x), y, weight=torch.arange(1.0, 6).double()),
+    ):
+        with pytest.raises(TrainingError, match="is not the mean"):
+            fits.check(wrong, *batch_of(16))
+    assert model.training and torch.equal(torch.get_rng_state(), drawn)
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
 
 
 def test_memory_that_really_runs_out(tmp_path: Path) -> None:

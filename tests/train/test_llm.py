@@ -103,8 +103,6 @@ def test_in_shards_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) 
     assert "Resuming" in first.out and "skipped" not in first.out
     assert project.losses("killed") == project.losses("unbroken")
     assert list(project.losses("killed")) == list(range(1, 13))
-    saved = {path.name for path in (project.run_folder("killed") / "checkpoints/step-00000012").iterdir()}
-    assert {"__0_0.distcp", "__1_0.distcp"} < saved, "it was not in shards"
     assert same(adapter(project, "killed"), adapter(project, "unbroken"))
 
 
@@ -115,7 +113,7 @@ def adapter(project: Trainee, name: str) -> dict:
 
 
 def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
-    """And so is what is left behind; neither reads the checkpoints of the other."""
+    """And so is what is left behind, which one process can go on with."""
     steps = ("--max-steps", "3", "--log-steps", "1", "--dropout", "0")
     with project.torchrun(*steps, "--fsdp", "--name", "two", "--microbatch", "3") as process:
         out, err = process.communicate(timeout=2 * LIMIT)
@@ -125,7 +123,8 @@ def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
     two, one = adapter(project, "two"), adapter(project, "one")
     assert two.keys() == one.keys()
     assert all(two[name].allclose(one[name], atol=1e-5) for name in one)
-    sentence(project.run(*steps, "--name", "two", "--no-fsdp"), "is a sharded checkpoint: resume with --fsdp")
+    project.train("--max-steps", "4", "--log-steps", "1", "--dropout", "0", "--name", "two", "--no-fsdp")
+    assert list(project.losses("two")) == [1, 2, 3, 4]
 
 
 def little_memory() -> None:

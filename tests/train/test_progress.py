@@ -72,17 +72,14 @@ def test_lines_where_there_is_no_terminal(clock: Clock) -> None:
     lines = out.getvalue().splitlines()
     assert [line.split()[1] for line in lines] == ["10/100", "30/100", "50/100", "70/100", "90/100", "100/100"]
     assert [line.endswith("left") for line in lines] == [False, False, True, True, True, False]
-    assert lines[2] == "step 50/100  loss 0.0200  128 samples/s  1.5 GB  00:03 left"
+    assert lines[2] == "step 50/100  loss 0.0200  128 samples/s  1.5 GB  0:00:03 left"
     assert lines[-1] == "step 100/100  loss 0.0100  128 samples/s  1.5 GB"
 
 
-def test_an_unknown_total_and_other_values(clock: Clock) -> None:
+def test_an_unknown_total(clock: Clock) -> None:
     out = io.StringIO()
-    progress = Progress(None, samples=8, device=CPU, stream=out, clock=clock)
-    run(progress, clock, 45)
-    clock.now += 1
-    progress.report(45, gpu_utilization=93.21, waiting=0.02)
-    assert out.getvalue().splitlines()[-1] == "step 45  80 samples/s  1.5 GB  gpu utilization 93.2  waiting 0.02"
+    run(Progress(None, samples=8, device=CPU, stream=out, clock=clock), clock, 50)
+    assert out.getvalue().splitlines()[-1] == "step 50  loss 0.0200  80 samples/s  1.5 GB"
 
 
 def test_a_bar_on_a_terminal(clock: Clock) -> None:
@@ -130,29 +127,17 @@ def test_other_ranks_print_nothing(clock: Clock) -> None:
     run(progress, clock, 10)
     progress.say("A sentence.")
     assert out.getvalue() == ""
-    assert progress.rate == pytest.approx(10)
 
 
-@pytest.mark.parametrize(
-    ("first_steps", "steps", "seconds", "first", "left"),
-    [
-        ([60.0], 100, 0.125, 17, "00:10 left"),  # the first step compiles
-        ([60.0], 20, 10.0, 6, "02:20 left"),
-        ([0.1, 9.0, *[0.1] * 8], 2000, 0.125, 10, None),  # a slow one counts for half a minute
-    ],
-)
-def test_the_remaining_time_comes_from_enough_steps(
-    clock: Clock, first_steps: list[float], steps: int, seconds: float, first: int, left: str | None
-) -> None:
-    progress, lines = Progress(steps, samples=1, device=CPU, stream=io.StringIO(), clock=clock), {}
-    for step in range(1, steps + 1):
-        clock.now += first_steps[step - 1] if step <= len(first_steps) else seconds
+@pytest.mark.parametrize(("seconds", "first", "left"), [(0.125, 17, "0:00:10 left"), (10.0, 6, "0:15:40 left")])
+def test_the_remaining_time_comes_from_enough_steps(clock: Clock, seconds: float, first: int, left: str) -> None:
+    progress, lines = Progress(100, samples=1, device=CPU, stream=io.StringIO(), clock=clock), {}
+    for step in range(1, 101):
+        clock.now += 60.0 if step == 1 else seconds  # the first step compiles
         progress.step(step)
         lines[step] = progress.line(step)
-    assert progress.rate == pytest.approx(1 / seconds, rel=0.05)
-    if left:
-        assert [step for step, line in lines.items() if line.endswith("left")] == list(range(first, steps))
-        assert lines[first].endswith(left)
+    assert [step for step, line in lines.items() if line.endswith("left")] == list(range(first, 100))
+    assert lines[first].endswith(left)
 
 
 def test_a_resumed_run_does_not_count_what_was_before(clock: Clock) -> None:
@@ -160,8 +145,7 @@ def test_a_resumed_run_does_not_count_what_was_before(clock: Clock) -> None:
     for step in range(1001, 1051):
         clock.now += 0.1
         progress.step(step)
-    assert progress.rate == pytest.approx(10)
-    assert progress.line(1050).endswith("01:34 left")
+    assert progress.line(1050).endswith("0:01:34 left")
 
 
 def test_long_work_is_announced(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,31 +231,6 @@ def test_a_signal_saves_and_stops(tmp_path: Path) -> None:
         assert run.completed in (6, 7)
 
 
-def test_a_file_is_complete_or_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "best.pt"
-    with Run(tmp_path / "x") as run:
-        with run.write(path) as file:
-            file.write(b"one")
-        with pytest.raises(ValueError, match="no"), run.write(path) as file:
-            file.write(b"two")
-            raise ValueError("no")
-    assert path.read_bytes() == b"one"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["best.pt", "x"]
-
-
-def test_a_loss_that_is_a_mean_is_named(tmp_path: Path, capsys: Any) -> None:
-    with Run(tmp_path / "x") as run:
-        run.keep(model=torch.nn.Linear(2, 3))
-        batch = torch.rand(8, 2), torch.arange(8) % 3
-        assert run.check(wrong_loss, batch, declared="sum").id == "mean"
-        assert run.check(wrong_loss, batch).id == "ok"
-    assert "wrong_loss" in capsys.readouterr().err
-
-
-def wrong_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
-
-
 def test_a_sample_that_is_drawn_twice_differs(tmp_path: Path) -> None:
     sampler = RandomSampler(Samples(4), replacement=True, num_samples=40)
     with Run(tmp_path / "x") as run:
@@ -276,14 +251,6 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
                 signal.raise_signal(signal.SIGTERM)
             run.step()
     assert ended == ["finished", "failed", "stopped"]
-
-
-def test_a_sharded_model_is_refused(tmp_path: Path) -> None:
-    """FSDP's parameters are DTensors, which have a device mesh."""
-    model = nn.Linear(2, 2)
-    model.weight.device_mesh = object()
-    with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="sharded"):
-        run.keep(model=model)
 
 
 def test_the_best_checkpoint_is_kept_too(tmp_path: Path) -> None:
@@ -373,6 +340,28 @@ def test_an_optimizer_that_is_not_kept_is_reported_if_it_is_never_saved(tmp_path
             used.step()
             run.step()
     assert "The SGD optimizer that updates kept parameters is not kept itself" in capsys.readouterr().err
+
+
+def test_parameters_and_schedulers_that_are_not_kept_are_reported(tmp_path: Path, capsys: Any) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    for number, (kept, reported) in enumerate(
+        [
+            ({"model": model}, "scheduler that is not kept"),
+            (
+                {"model": nn.Linear(2, 1), "scheduler": scheduler},
+                "updates 2 of 2 parameters that are in no kept module",
+            ),
+            ({"model": model, "inside": SimpleNamespace(scheduler=scheduler)}, ""),
+        ]
+    ):
+        with Run(tmp_path / str(number), save_steps=1) as run:
+            run.keep(optimizer=optimizer, **kept)
+            optimizer.step()
+            run.step()
+        said = capsys.readouterr().err
+        assert reported in said if reported else "kept" not in said
 
 
 def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:

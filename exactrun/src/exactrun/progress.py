@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, TextIO
 
 import torch
@@ -17,7 +17,6 @@ from exactrun.memory import resident
 
 REDRAWN = 0.2  # seconds between two drawings of the bar
 BETWEEN = 1.0  # seconds between two lines without a terminal
-WINDOW = 30.0  # seconds over which the rate is computed
 ENOUGH = 5, 2.0  # steps and seconds that must be timed before they predict the remaining time
 ANNOUNCED = 2.0  # seconds after which the user should know what a start waits for
 try:
@@ -49,32 +48,24 @@ class Progress:
         self.drawn = shown and tqdm is not None and (self.stream.isatty() or JUPYTER)
         self.bar: Any = None
         self.loss: float | None = None
-        self.values: dict[str, float] = {}
         self.until: float | None = None  # the time at which it ends, whatever is done then
-        self.timed: deque[tuple[float, int]] = deque()  # times, and the steps done then
-        self.next, self.printed = -REDRAWN, -BETWEEN
+        self.began: tuple[float, int] | None = None  # after the first step, which may compile: the time, and steps done
+        self.drawn_at = self.printed_at = -BETWEEN
 
     def step(self, done: int) -> None:
-        """Call this after each step. Costs one clock reading, unless the bar is drawn."""
-        now = self.clock()
-        if now < self.next and done != self.total:
-            return
-        self.next = now + REDRAWN
-        self.timed.append((now, done))  # the first time: after the first step, which may compile
-        while len(self.timed) > ENOUGH[0] + 1 and now - self.timed[0][0] > WINDOW:
-            self.timed.popleft()
-        if self.drawn:
+        """Call this after each step. Costs nothing, unless the bar is drawn."""
+        if self.began is None:
+            self.began = self.clock(), done
+        if self.drawn and (done == self.total or self.clock() - self.drawn_at >= REDRAWN):
             self._draw(done)
 
-    def report(self, done: int, loss: float | None = None, **values: float) -> None:
-        """Report the loss, and other values to show with it."""
-        if done == self.total:
-            self.printed = -BETWEEN
-        self.loss, self.values = loss, values
+    def report(self, done: int, loss: float | None = None) -> None:
+        """Report the loss."""
+        self.loss = loss
         if self.drawn and done == self.total:
             self._draw(done)
-        elif self.shown and not self.drawn and self.clock() - self.printed >= BETWEEN:
-            self.printed = self.clock()
+        elif self.shown and not self.drawn and (done == self.total or self.clock() - self.printed_at >= BETWEEN):
+            self.printed_at = self.clock()
             self._print(self.line(done))
 
     def say(self, text: str) -> None:
@@ -82,32 +73,22 @@ class Progress:
         if self.shown:
             self._print(text)
 
-    @property
-    def rate(self) -> float:
-        """Steps per second over the last half minute; 0 before the second step."""
-        steps, seconds = self._measured()
-        return steps / seconds if seconds else 0.0
-
-    def _measured(self) -> tuple[int, float]:
-        """Steps that were timed, and the seconds they took."""
-        (since, first), (until, last) = (self.timed[0], self.timed[-1]) if self.timed else ((0.0, 0), (0.0, 0))
-        return last - first, until - since
-
     def line(self, done: int) -> str:
         """The progress as text."""
         parts = [f"step {done}" + (f"/{self.total}" if self.total else "")]
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4f}")
-        if self.rate:
-            parts.append(f"{self.rate * self.samples:,.0f} samples/s")
+        since, first = self.began or (self.clock(), done)
+        steps, seconds = done - first, self.clock() - since
+        if steps and seconds:
+            parts.append(f"{steps / seconds * self.samples:,.0f} samples/s")
         parts.append(memory(self.device))
-        steps, seconds = self._measured()
         if self.total and done < self.total and steps >= ENOUGH[0] and seconds >= ENOUGH[1]:
-            left = (self.total - done) / self.rate
+            left = (self.total - done) * seconds / steps
             if self.until is not None:
                 left = max(0.0, min(left, self.until - self.clock()))
-            parts.append(f"{_in_words(left)} left")
-        return "  ".join(parts + [f"{name.replace('_', ' ')} {value:.3g}" for name, value in self.values.items()])
+            parts.append(f"{timedelta(seconds=int(left))} left")
+        return "  ".join(parts)
 
     def _draw(self, done: int) -> None:
         if self.bar is None:
@@ -116,6 +97,7 @@ class Progress:
                 how |= {"dynamic_ncols": False, "ncols": 80, "nrows": 24}  # unknown: tqdm would draw nothing
             how |= {"file": self.stream, "leave": not self.stream.isatty()}
             self.bar = _bar(total=self.total, initial=self.done, **how)
+        self.drawn_at = self.clock()
         self.bar.n = done
         self.bar.set_description_str(self.line(done))
 
@@ -163,12 +145,6 @@ def _bar(**how: Any) -> Any:
         monitor_interval = 0  # no thread, beside which workers would be forked
 
     return Bar(**how)
-
-
-def _in_words(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
 
 
 def memory(device: torch.device) -> str:

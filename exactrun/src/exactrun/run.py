@@ -20,16 +20,14 @@ import builtins
 import contextlib
 import copy
 import io
-import os
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
@@ -37,12 +35,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from exactrun import checkpoint, checks, streams, trial
+from exactrun import checkpoint, checks, shards, streams, trial
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError, check_finite
 from exactrun.folder import Folder, as_json
-from exactrun.hashed import sync
 from exactrun.metrics import Lines, is_logged
 from exactrun.observer import OBSERVER_FAILED, Observer, Observers, end
 from exactrun.passes import SEQUENCES, Items, Sources
@@ -228,9 +225,7 @@ class Run:
                     f"run.keep already has an object with the name {name}: use another name, or run.epochs for the "
                     "loop around it."
                 )
-            if isinstance(one, nn.Module) and any(hasattr(each, "device_mesh") for each in one.parameters()):
-                raise TrainingError(f"run.keep: {name} is sharded (FSDP); use exactrun.adapters.sharded instead.")
-            state = capture(one, name)
+            state = shards.local(capture(one, name))
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
@@ -281,23 +276,6 @@ class Run:
             known = ended["values"] if isinstance(ended, dict) else {} if ended else self._mine["values"]
             kept.put(known.get(place, {}))
         self._restore_generators()
-
-    def check(self, loss: Callable[[nn.Module, Any], Any], batch: Any, *, declared: str = "mean") -> checks.Checked:
-        """Whether `loss(model, batch)` is the "sum" or "mean" over a batch, so that its parts can be computed one by
-        one; `model` is the object of that name that is kept. The finding's `text` says what is wrong."""
-        if "model" not in self._objects:
-            raise TrainingError("run.check needs the model: call run.keep(model=model) first.")
-        model = unwrapped(self._objects["model"])
-        found = checks.check(loss, model, batch, declared=declared)
-        self._report(found)
-        return found
-
-    def write(self, path: str | Path, mode: str = "wb") -> contextlib.AbstractContextManager[IO[Any]]:
-        """Open a file of the script for writing: `with run.write("best.pt") as file: torch.save(model, file)`.
-
-        It is written to a temporary file and renamed, so that it is complete or unchanged, also after a kill.
-        """
-        return _whole_file(Path(path), mode)
 
     # The loops
 
@@ -644,11 +622,11 @@ class Run:
         self.progress.report(self._completed, figures.get("loss"))
         self._observers.log(self._completed, figures)
 
-    def _report(self, found: checks.Checked) -> None:
-        """Show a finding, once."""
-        if found.text and found.id != "unknown" and found.text not in self._reported:
-            self._reported.add(found.text)
-            self.say(found.text)
+    def _report(self, text: str) -> None:
+        """Print a message, if there is one, once."""
+        if text and text not in self._reported:
+            self._reported.add(text)
+            self.say(text)
 
     def say(self, text: str) -> None:
         """Print a message, in the first process."""
@@ -668,7 +646,7 @@ class Run:
             steps.add(self._completed)
 
     def _look(self) -> None:  # not for optimizers that are made for a single step
-        self._report(checks.strangers(self._objects, [one for one, steps in self._others.items() if len(steps) > 1]))
+        self._report(checks.missing(self._objects, [one for one, steps in self._others.items() if len(steps) > 1]))
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
         return {
@@ -705,15 +683,19 @@ class Run:
             self._look()
         weights, kept = dict[str, Tensor](), dict[str, Any]()
         for name, one in self._objects.items():
-            state = capture(one, name)
+            if isinstance(one, nn.Module):
+                inner = unwrapped(one)
+                parameters = shards.local([*inner.parameters()])
+                check_finite(f"a weight of {name}", parameters, self._completed, self.ranks)
+                buffers = shards.local([*inner.buffers()])
+                check_finite(f"a buffer of {name}", buffers, self._completed, self.ranks, infinite=True)
+            state = shards.whole(capture(one, name), self.ranks.main)
+            if not self.ranks.main:
+                continue
             if isinstance(one, nn.Module):
                 prefix = "" if name == "model" else f"{name}."
                 tensors = {key: each for key, each in state.items() if isinstance(each, Tensor)}
                 state = {key: each for key, each in state.items() if key not in tensors}
-                check_finite(f"a weight of {name}", unwrapped(one).parameters(), self._completed, self.ranks)
-                check_finite(
-                    f"a buffer of {name}", unwrapped(one).buffers(), self._completed, self.ranks, infinite=True
-                )
                 weights |= {prefix + key: each.detach() for key, each in tensors.items()}
             kept[name] = plain(state, name)
         if self.ranks.main:
@@ -773,22 +755,16 @@ class Run:
         if any(hasattr(one, "__iter__") and not isinstance(one, nn.Module) for one in self._objects.values()):
             return
         self._report(
-            checks.Checked(
-                "plain-loops",
-                "The loop around run.step is not one of run.epochs or run.enumerate, so it would start again in a "
-                "resumed run: use these, or a counter from run.state.",
-            )
+            "The loop around run.step is not one of run.epochs or run.enumerate, so it would start again in a resumed "
+            "run: use these, or a counter from run.state."
         )
 
     def _report_left(self) -> None:
         """Whether the script left a loop after the step that may have been saved as one within that loop."""
         if self._left and self._status == "finished":
             self._report(
-                checks.Checked(
-                    "left-after-step",
-                    "A loop was left after run.step (by `break`, `return`, or `islice`), so a run that is resumed "
-                    "there would go on in it: leave it before the step, as in `if number == 9: break`.",
-                )
+                "A loop was left after run.step (by `break`, `return`, or `islice`), so a run that is resumed there "
+                "would go on in it: leave it before the step, as in `if number == 9: break`."
             )
         self._left = False
 
@@ -829,8 +805,6 @@ class Run:
         self._back.add(name)
         if isinstance(one, nn.Module):
             set_modes(one, self._mine.get("modes", {}).get(name))
-        if hasattr(one, "state_dict") and not isinstance(one, nn.Module):
-            self._report(checks.restored(name, one, state))
 
     def _grew(self, name: str, one: Any) -> bool:
         """Whether an optimizer was given more groups of parameters after it was kept; the loop's body adds them."""
@@ -873,25 +847,3 @@ class _Numbered(Iterator[tuple[int, Any]]):
 
     def __len__(self) -> int:
         return len(self.source)
-
-
-@contextlib.contextmanager
-def _whole_file(path: Path, mode: str) -> Iterator[IO[Any]]:
-    if not set("wxt b+") >= set(mode) or not {"w", "x"} & set(mode):
-        raise ValueError(f"mode must be w or wb, not {mode!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    spare = Path(name)
-    try:
-        with os.fdopen(descriptor, mode.replace("x", "w")) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        spare.chmod(0o666 & ~umask)
-        spare.replace(path)
-    except BaseException:
-        spare.unlink(missing_ok=True)
-        raise
-    sync(path.parent)

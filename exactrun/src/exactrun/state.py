@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 
+from exactrun import shards
 from exactrun.checkpoint import CheckpointError
 from exactrun.seeds import KINDS, generator_state, restore, restore_generator, snapshot
 
@@ -125,7 +126,8 @@ def put_back(kept: Any, state: Any, name: str) -> None:
 def _put_back(kept: Any, state: Any) -> None:
     if isinstance(kept, nn.Module):
         inner = unwrapped(kept)
-        inner.load_state_dict({key: state[key.replace(COMPILED, "")] for key in inner.state_dict()})
+        present = inner.state_dict()
+        inner.load_state_dict({key: shards.like(state[key.replace(COMPILED, "")], one) for key, one in present.items()})
         for path, one in _metrics(inner):
             for key, value in state[path].items():
                 setattr(one, key, like(value, getattr(one, key)))
@@ -137,7 +139,7 @@ def _put_back(kept: Any, state: Any) -> None:
             raise ValueError(f"{_name(kept)} was {state.get(CODE) if isinstance(state, dict) else state}")
     elif hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
         groups = list(kept.param_groups) if isinstance(kept, Optimizer) else ()
-        kept.load_state_dict(state)
+        kept.load_state_dict(shards.spread(kept, state) if groups else state)
         for number, group in enumerate(groups):  # the script may hold them, or an optimizer that wraps this one
             new, kept.param_groups[number] = dict(kept.param_groups[number]), group
             group.clear()

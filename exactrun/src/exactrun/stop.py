@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sys
 import threading
 from types import FrameType
@@ -21,31 +20,25 @@ AT_ONCE = (
 class StopSignals:
     """In this context, SIGINT, SIGTERM, and SIGUSR1 (a scheduler's warning) only set `number`.
 
-    A second SIGINT ends the process at once with exit code 130, even if the main thread hangs in a call: the
-    interpreter writes each signal's number to a socket (signal.set_wakeup_fd), and a thread reads it. In interactive
-    use, such as a notebook, it raises KeyboardInterrupt instead. Outside the main thread, which alone can handle
-    signals, it does nothing.
+    A second SIGINT ends the process at once with exit code 130; in interactive use, such as a notebook, it raises
+    KeyboardInterrupt instead. Outside the main thread, which alone can handle signals, it does nothing.
     """
 
     def __init__(self) -> None:
         self.number = 0
         self.before: dict[int, Any] = {}
+        self.interrupted = False
         self.interactive = hasattr(sys, "ps1")
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self._remember) for number in SIGNALS}
             _entered.append(self)
-            if not self.interactive:
-                self._watch()
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self.before:
             return
-        if not self.interactive:
-            signal.set_wakeup_fd(self.woken_before)
-            self.woken.close()
         _entered.remove(self)
         for number, handler in self.before.items():
             signal.signal(number, handler)
@@ -57,8 +50,13 @@ class StopSignals:
         return SystemExit(128 + self.number)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        if self.interactive and self.number and number == signal.SIGINT:
-            raise KeyboardInterrupt
+        if number == signal.SIGINT and self.interrupted:
+            if self.interactive:
+                raise KeyboardInterrupt
+            with contextlib.suppress(OSError):
+                os.write(2, AT_ONCE.encode())
+            os._exit(128 + signal.SIGINT)
+        self.interrupted |= number == signal.SIGINT
         if not self.number and os.environ.get("RANK", "0") == "0":
             more = ONCE_MORE if number == signal.SIGINT else ""
             # Not print: the signal may have interrupted one.
@@ -66,31 +64,13 @@ class StopSignals:
                 os.write(2, f"\n{signal.Signals(number).name}: saving after this step{more}.\n".encode())
         self.number = self.number or number
 
-    def _watch(self) -> None:
-        self.woken, read = socket.socketpair()
-        self.woken.setblocking(False)
-        self.woken_before = signal.set_wakeup_fd(self.woken.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=_end_at_second, args=(read,), daemon=True).start()
-
 
 _entered: list[StopSignals] = []
-
-
-def _end_at_second(read: socket.socket) -> None:
-    seen = 0
-    with read:
-        while numbers := read.recv(64):
-            seen += numbers.count(signal.SIGINT)
-            if seen > 1:
-                with contextlib.suppress(OSError):
-                    os.write(2, AT_ONCE.encode())
-                os._exit(128 + signal.SIGINT)
 
 
 def _in_child() -> None:
     """In a data loader worker: ignore Ctrl-C, which the training process handles; other signals end the worker."""
     if _entered:
-        signal.set_wakeup_fd(-1)
         for number, handler in _entered[0].before.items():
             signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else handler)
 

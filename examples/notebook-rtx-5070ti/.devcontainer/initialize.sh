@@ -42,7 +42,8 @@ done
 
 # The network on which the container finds MLflow.
 network=neural-notebook-${USER:-me}
-docker network inspect "$network" >/dev/null 2>&1 || docker network create "$network" >/dev/null 2>&1 || true
+engine=${GPUKIT_ENGINE:-docker}
+"$engine" network inspect "$network" >/dev/null 2>&1 || "$engine" network create "$network" >/dev/null 2>&1 || true
 
 # Report what would stop the container before the image is built. 127: gpukit cannot run here, which stops nothing.
 if [ "${GPUKIT_ENTRANCE:-}" != launch ]; then

@@ -51,6 +51,7 @@ def machine(**changes: Any) -> SimpleNamespace:
         "info": Result(0, json.dumps({**INFO, **changes.pop("engine", {})})),
         "server": Result(0, '{"Platform":{"Name":"Docker Engine - Community"}}'),
         "endpoint": "unix:///var/run/docker.sock",
+        "engine_name": "docker",
         "system": "linux",
         "arch": "amd64",
         "cards": Result(0, "NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0\n"),

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from gpukit.doctor import main as doctor
-from gpukit.doctor.host import Config, Container, Folder, Grant, Host, Merge, Port, Result, containers, refused
+from gpukit.doctor.host import Config, Container, Folder, Grant, Host, Merge, Port, Result, Toolkit, containers, refused
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
 from gpukit.host.cards import Card, data, hardware
@@ -40,6 +40,22 @@ def smi(code, text, **more):
     return {"cards": Result(code, text), **more}
 
 
+def on_podman(release="5.4.2", **changes):
+    """A machine with rootless Podman instead of Docker."""
+    info = {
+        "host": {"security": {"rootless": True}, "cgroupManager": "systemd"},
+        "store": {"graphRoot": "/home/me/.local/share/containers/storage"},
+        "version": {"Version": release},
+    }
+    seen = {"client": Result(0, f"podman version {release}"), "info": Result(0, json.dumps(info)), "endpoint": ""}
+    return {**seen, "engine_name": "podman", "special_places": ("podman",), **changes}
+
+
+def refused_by_podman(**changes):
+    message = "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all"
+    return on_podman(grant=Grant(False, message, "cdi-unresolved", message), **changes)
+
+
 HEALTHY = {
     "no numbers from nvidia-smi": smi(0, "Orin (nvgpu), [N/A], [N/A]\n"),
     "mounts to be made": {
@@ -49,6 +65,8 @@ HEALTHY = {
     "a container that runs": {"inside": Result(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-1)\n")},
     "ports that are free": {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", False), Port(8888, "JupyterLab", "", True))},
     "no systemd": {"units": {}, "pci": None},
+    "rootless Podman": on_podman(),
+    "Podman of Ubuntu 24.04": on_podman("4.9.3", toolkit=Toolkit("1.19.0", True, True)),
 }
 
 
@@ -70,6 +88,14 @@ FAULTS = [
         "docker --version",
     ),
     ("engine", "docker-is-podman", {"engine": {"DockerRootDir": "/home/me/.local/share/containers/storage"}}),
+    ("client", "podman-not-installed", on_podman(client=Result(None)), "podman"),
+    ("engine", "podman-too-old", on_podman("4.2.0", toolkit=Toolkit("1.19.0", True, True))),
+    ("engine", "podman-older-than-cdi", on_podman("4.9.3"), "sudo apt-get install"),
+    ("engine", "docker-hangs", on_podman(info=Result(None, err="no answer in 6 s", timed_out=True)), "podman system"),
+    ("engine", "podman-ids", on_podman(info=Result(1, "", "Error: cannot find UID/GID for user me: no subuid ranges"))),
+    ("gpu", "cdi-unreadable", refused_by_podman(), "sudo chmod 644"),
+    ("gpu", "cdi-not-refreshed", refused_by_podman(toolkit=Toolkit("1.20.0", True, True)), "sudo systemctl enable"),
+    ("gpu", "toolkit-not-installed", refused_by_podman(toolkit=Toolkit()), "./launch setup"),
     ("engine", "docker-unknown-error", {"info": Result(1, "", "something new")}, "docker info"),
     ("card", "card-not-listed", smi(0, "NVIDIA RTX of next year, 580.95.05, 12.7\n"), "./launch verify"),
     ("driver", "nvidia-smi-fails", {"cards": Result(1, "", "?")}, "nvidia-smi"),

@@ -3,5 +3,4 @@
 huggingface   transformers' Trainer and its subclasses, such as TRL's
 lightning     Lightning's Trainer
 epochs        the batches of both, which follow from the epoch
-sharded       checkpoints of a model that is sharded across processes
 """

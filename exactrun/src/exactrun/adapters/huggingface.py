@@ -21,14 +21,11 @@ processes share.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import re
 import shutil
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,14 +38,14 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from exactrun import checkpoint, hashed
 from exactrun.adapters.epochs import keyed
-from exactrun.checkpoint import CheckpointError
+from exactrun.checkpoint import MANIFEST, CheckpointError
 from exactrun.errors import TrainingError
-from exactrun.hashed import DamageError, readable, sync, verify
+from exactrun.hashed import DamageError, verify
 from exactrun.seeds import mix, seed_all, seed_step
 from exactrun.stop import StopSignals
 
 NAME = re.compile(r"checkpoint-(\d+)(\.old)?")
-MANIFEST, SUMS, SPARE = "manifest.json", "sums_{}.pt", ".tmp"
+SUMS, SPARE = "sums_{}.pt", ".tmp"
 KEPT = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_total_train_tokens")  # between two logged steps
 
 Kind = TypeVar("Kind", bound=type[Trainer])
@@ -175,7 +172,7 @@ class ExactResume:
         if self.is_world_process_zero():
             self.state.save_to_json(str(spare / "trainer_state.json"))
             seal(spare, self.state.global_step, self._about())
-            place(spare, path)
+            checkpoint.place(spare, path)
             shutil.rmtree(run / f".checkpoint{SPARE}", ignore_errors=True)
             rotate_checkpoints(str(run), self.args.save_total_limit, self.state.best_model_checkpoint)
         self.accelerator.wait_for_everyone()
@@ -208,30 +205,23 @@ class ExactResume:
 
     def _newest(self, run: Path) -> Path | None:
         """The newest valid checkpoint; CheckpointError if there are only others."""
-        messages = []
         found = [path for path in run.glob("checkpoint-*") if NAME.fullmatch(path.name)]
-        for path in sorted(found, key=lambda path: (int(NAME.fullmatch(path.name)[1]), not path.suffix), reverse=True):
-            try:
-                about = check(path)
-            except DamageError as damage:
-                messages.append(f"{path.name} is skipped: {damage}.")
-                continue
-            for message in messages:
-                print(message, file=sys.stderr, flush=True)
-            for name, value in self._about().items():
-                if about.get(name) != value:
-                    raise CheckpointError(
-                        f"{path} was saved with {name} = {about.get(name)}, but this run has {value}: resume with the "
-                        "same, or use another output_dir."
-                    )
-            print(f"Resuming from {path}.", file=sys.stderr, flush=True)
-            return path
-        if messages:
-            raise CheckpointError(
-                f"No checkpoint in {run} can be used: {' '.join(messages)} Use another output_dir, or choose one with "
-                "train(resume_from_checkpoint=...)."
-            )
-        return None
+        found.sort(key=lambda path: (int(NAME.fullmatch(path.name)[1]), not path.suffix), reverse=True)
+        messages: list[str] = []
+        newest = checkpoint.first_intact(run, found, lambda path: (path, check(path)), messages)
+        for message in messages:
+            print(message, file=sys.stderr, flush=True)
+        if newest is None:
+            return None
+        path, about = newest
+        for name, value in self._about().items():
+            if about.get(name) != value:
+                raise CheckpointError(
+                    f"{path} was saved with {name} = {about.get(name)}, but this run has {value}: resume with the "
+                    "same, or use another output_dir."
+                )
+        print(f"Resuming from {path}.", file=sys.stderr, flush=True)
+        return path
 
     def _agree(self, do: Any) -> Any:
         """The result of `do()` of the first process, in all of them; its error in all of them."""
@@ -268,42 +258,16 @@ class _Between(TrainerCallback):
 def seal(folder: Path, step: int, about: dict[str, Any]) -> None:
     """Flush the files of a checkpoint to disk, and then their manifest."""
     files = {}
-    for path in _files(folder):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         with path.open("rb") as file:
             digest = hashed.digest(file)
-        sync(path)
         files[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": digest}
-    for each in {folder, *(path.parent for path in _files(folder))}:
-        sync(each)
-    text = json.dumps({"step": step, "about": about, "files": files}, indent=1)
-    (folder / MANIFEST).write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n", encoding="utf-8")
-    sync(folder / MANIFEST)
-    sync(folder)
-
-
-def place(spare: Path, path: Path) -> None:
-    """Rename a sealed folder. One of that name stays a valid checkpoint until the new one replaces it."""
-    old = path.with_name(f"{path.name}.old")
-    if path.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        path.rename(old)
-    spare.rename(path)
-    sync(path.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    checkpoint.seal(folder, step=step, about=about, metric=None, files=files)
 
 
 def check(folder: Path) -> dict[str, Any]:
     """Check all files of a checkpoint; return its `about`. DamageError if one is missing or differs."""
-    with readable(folder / MANIFEST):
-        digest, _, text = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace").partition("\n")
-    text = text.removesuffix("\n")
-    if hashlib.sha256(text.encode()).hexdigest() != digest:
-        raise DamageError(f"{MANIFEST} has a wrong checksum")
-    manifest = json.loads(text)
+    manifest = checkpoint.read_manifest(folder)
     for name, entry in manifest["files"].items():
         verify(folder / name, entry)
     return manifest["about"]
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)

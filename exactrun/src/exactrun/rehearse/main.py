@@ -64,8 +64,12 @@ class Found:
         if (one.step and (not self.step or one.step < self.step)) or (not self.step and one.causes):
             self.kill, self.step, self.what, self.causes = kill, one.step, one.what, one.causes
 
-    def without(self, drawn: set[str]) -> None:
-        self.lasting = {name: one for name, one in self.lasting.items() if name not in drawn}
+    def without(self, names: set[str]) -> None:
+        """Leave out variables of these names, and what is in them."""
+        parts = tuple(f"{name}{mark}" for name in names for mark in ".[")
+        self.lasting = {
+            name: one for name, one in self.lasting.items() if name not in names and not name.startswith(parts)
+        }
 
 
 @dataclass
@@ -113,31 +117,50 @@ class Rehearsal:
         made = compare.steps(first)
         found = Found(len(made), plan)
         _preload(self.scratch / f"whole-{most}" / MODULES)
-        noises = self.noise(whole, plan, most)
         if not plan.kills:
             raise FailedError(
                 f"{self.script.name} made {found.steps} step{'s' * (found.steps != 1)}, which is too few to resume it: "
                 "give it more."
             )
-        for number, kill in enumerate([*plan.kills, 0]):
+        resumed = self.resumed(found, whole, most)
+        for kill, ranks in resumed:
+            for rows, after in zip(whole, ranks, strict=False):
+                found.add(kill, compare.resumed(rows, after, set()))
+        if not (found.failed or found.step or found.lasting):
+            return found
+        noises = self.noise(whole, plan, most)
+        found = Found(len(made), plan, kill=found.kill, failed=found.failed)
+        for kill, ranks in resumed:
+            for rows, after, noise in zip(whole, ranks, noises, strict=False):
+                found.add(kill, compare.resumed(rows, after, noise))
+        if found.lasting and not (found.failed or found.step):
+            # What a script draws that seeds nothing is another number in each of its lives.
+            _, ranks = self.live(f"unseeded-{most}", SEED - 1, most=most)
+            drawn = [compare.uninterrupted(one, other)[2] for one, other in zip(whole, ranks, strict=False)]
+            found.without(set().union(*drawn))
+        return found
+
+    def resumed(self, found: Found, whole: list[list[Row]], most: int) -> list[tuple[int, list[list[Row]]]]:
+        """Kill and resume as planned, until training differs: each kill, and the rows of each rank after it."""
+        lives = []
+        kills = found.plan.kills
+        for number, kill in enumerate([*kills, 0]):
             seed = SEED + number  # a resumed script that seeds nothing begins with other numbers
-            life, ranks = self.live(f"killed-{most}", seed, last=not kill, saves=[kill], kill=kill, most=most)
-            before = plan.kills[number - 1] if number else 0
-            for rows, after, noise in zip(whole, ranks, noises, strict=False) if number else ():
-                found.add(before, compare.resumed(rows, after, noise))
+            before = kills[number - 1] if number else 0
+            saves = [before + 1, kill]  # the first one for scripts that act on saving
+            life, ranks = self.live(f"killed-{most}", seed, last=not kill, saves=saves, kill=kill, most=most)
+            if number:
+                lives.append((before, ranks))
             until = kill or found.steps
             if not ranks or any(max(compare.steps(rows), default=0) < until for rows in ranks):
                 if not number:
                     raise FailedError(f"{self.script.name} did not come to step {kill} again:\n\n{life.last_words()}")
                 found.failed, found.kill = life, before
-            if found.failed or found.step:
-                self.written.put_back(self.scratch / "written")
-                return found
-        if found.lasting:  # what a script draws that seeds nothing is another number in each of its lives
-            _, ranks = self.live(f"unseeded-{most}", SEED - 1, most=most)
-            drawn = [compare.uninterrupted(one, other)[2] for one, other in zip(whole, ranks, strict=False)]
-            found.without(set().union(*drawn))
-        return found
+                break
+            if any(compare.resumed(*pair, set()).step for pair in zip(whole, ranks, strict=False) if number):
+                break
+        self.written.put_back(self.scratch / "written")
+        return lives
 
     def noise(self, whole: list[list[Row]], plan: Plan, most: int) -> list[set[str]]:
         """The variables that differ between two uninterrupted lives. FailedError if their training does."""
@@ -247,8 +270,8 @@ def _with_names(text: str, named: list[Named]) -> str:
     return "\n".join(lines)
 
 
-def rehearse(script: Script, steps: int) -> int:
-    """Rehearse, print what was found, and return the exit code."""
+def rehearse(script: Script, steps: int, ignored: set[str]) -> int:
+    """Rehearse, print what was found except the `ignored` variables, and return the exit code."""
     scratch = Path(tempfile.mkdtemp(prefix="rehearsal-"))
     rehearsal, code, text = Rehearsal(script, scratch, steps), 1, ""
     try:
@@ -257,6 +280,8 @@ def rehearse(script: Script, steps: int) -> int:
             rehearsal.steps *= found[0].plan.every
             with contextlib.suppress(FailedError):  # of a script that needs its whole passes
                 found.append(rehearsal.rehearse(most=SHORT * found[0].plan.every))
+        for one in found:
+            one.without(ignored)
         code, text = report(script, found)
     except FailedError as error:
         text = str(error)
@@ -278,6 +303,7 @@ def rehearse(script: Script, steps: int) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m exactrun rehearse", description=__doc__.partition(":")[2])
     parser.add_argument("--steps", type=int, default=STEPS, help=f"steps of each run (default: {STEPS})")
+    parser.add_argument("--ignore", action="append", default=[], metavar="NAME", help="a variable that may differ")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="-- train.py ...", help="the script, as you start it"
     )
@@ -290,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--steps needs at least 4")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return rehearse(script, given.steps)
+        return rehearse(script, given.steps, set(given.ignore))
     except KeyboardInterrupt:
         print("The rehearsal was interrupted; nothing of it is left.", file=sys.stderr)
         return 130

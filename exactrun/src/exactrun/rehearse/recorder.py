@@ -92,15 +92,8 @@ class Recorder(Trial):
     def write(self, run: Any, kind: str, done: int | None, loss: str = "", settled: bool = True) -> None:
         frame = sys._getframe(1)
         with torch.no_grad():
-            row = {
-                "kind": kind,
-                "step": run._completed,
-                "done": done,
-                "loss": loss,
-                "settled": settled,
-                "generators": seen.generators(),
-                "kept": seen.kept(run),
-                "variables": seen.variables(run, frame),
-            }
+            row = {"kind": kind, "step": run._completed, "done": done, "variables": seen.variables(run, frame)}
+            if kind == STEP:
+                row |= {"loss": loss, "settled": settled, "generators": seen.generators(), "kept": seen.kept(run)}
         pickle.dump(row, self.file)
         self.file.flush()

@@ -29,10 +29,12 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from exactrun.checkpoint import CheckpointError
 from exactrun.seeds import KINDS, generator_state
+from exactrun.shards import local
 from exactrun.state import capture, generators_now, modes, unwrapped
 
 PART = 1 << 16  # numbers of a large tensor that is not kept: the first ones, and as many of the rest
-LONG, MOST, DEEP = 1000, 20_000, 8  # items of a container, values of a script, and names in a path
+SHORT, LONG = 30, 1000  # items of a container that are looked at one by one, if they are plain values, and otherwise
+MOST, DEEP = 20_000, 8  # values of a script, and names in a path
 CONSTANT = (torch.dtype, torch.device, torch.layout, numpy.dtype, PurePath, Enum, date, timedelta, range, slice)
 CODE = (type, ModuleType, BuiltinFunctionType, FrameType)
 # Libraries that show or record what the script does, and have no part in it.
@@ -202,10 +204,12 @@ class _Walk:
             return
         pairs = list(value.items() if isinstance(value, Mapping) else enumerate(value))
         self.put(f"len({place.name})", Value(repr(len(pairs)), remedy))
-        if len(pairs) > LONG and not self.exact:
-            texts = [plain(one, False) for _, one in (*pairs[:LONG], *pairs[-LONG:])]
-            self.put(place.name, Value(_sum(repr(texts).encode()), remedy))
-            return
+        if len(pairs) > SHORT and not self.exact:
+            some = pairs if len(pairs) <= LONG else [*pairs[:LONG], *pairs[-LONG:]]
+            texts = [plain(one, False) for _, one in some]
+            if len(pairs) > LONG or None not in texts:
+                self.put(place.name, Value(_sum(repr(texts).encode()), remedy))
+                return
         for number, (key, one) in enumerate(pairs):
             shown = repr(key) if isinstance(key, (str, int, float, tuple)) and len(repr(key)) < 80 else number
             self.add(f"{place.name}[{shown}]", one, remedy, whole, place.depth + 1)
@@ -325,6 +329,7 @@ def plain(value: Any, exact: bool) -> str | None:
 
 
 def _tensor(value: Tensor, exact: bool = True) -> str:
+    value = local(value)
     kind = f"tensor{list(value.shape)} {value.dtype}"
     if value.layout is not torch.strided or value.is_quantized or value.is_nested or value.is_meta:
         value = value.to_dense() if value.layout is not torch.strided and not value.is_nested else None

@@ -284,7 +284,7 @@ def undo(root: Path) -> int:
     except (OSError, ValueError):
         known = {}
     committed = set(look.tracked(root, [LAUNCH, *FOLDERS]))
-    present = [path for path in files(root) if not path.startswith((ADOPTED[".launch"], ADOPTED["outputs"]))]
+    present = files(root)
     kept = [path for path in USERS if path in present and known.get(path) != record.state(root / path)]
     edited = [
         path for path in present if path not in (*committed, *kept) and known.get(path) != record.state(root / path)
@@ -295,8 +295,8 @@ def undo(root: Path) -> int:
             "or move it elsewhere first.",
             id="edited-since-adopt",
         )
-    for folder in (ADOPTED[".launch"], ADOPTED["outputs"]):
-        shutil.rmtree(root / folder, ignore_errors=True)
+    for path in local(root):
+        record.remove(path) if path.is_symlink() or path.is_file() else shutil.rmtree(path, ignore_errors=True)
     for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
         if path not in kept:
             record.remove(root / path)
@@ -317,6 +317,16 @@ def undo(root: Path) -> int:
 def files(root: Path) -> list[str]:
     """Everything in the places that adopting has, links too; nothing behind a link."""
     found = [LAUNCH] if record.state(root / LAUNCH) else []
+    others = local(root)
     for folder in FOLDERS:
-        found += [path.relative_to(root).as_posix() for path in (root / folder).rglob("*") if record.state(path)]
+        for path in (root / folder).rglob("*"):
+            if record.state(path) and not any(other in (path, *path.parents) for other in others):
+                found.append(path.relative_to(root).as_posix())
     return found
+
+
+def local(root: Path) -> list[Path]:
+    """What ./launch keeps for this machine, beside the files that adopting wrote: queue, logs, links, and reports."""
+    own = {Path(path).name for path in (*ADOPTED.values(), EXTRA)} - {Path(ADOPTED["outputs"]).name}
+    found = (root / FOLDERS[0]).glob("*")
+    return [path for path in found if path.name not in (*own, "certs") and not path.name.startswith("gpukit-")]

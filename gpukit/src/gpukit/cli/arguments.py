@@ -10,6 +10,24 @@ def job_id(text: str) -> int | str:
     return text if text[:1] == "s" and text[1:].isdecimal() else int(text)
 
 
+def hours(text: str) -> float:
+    """Hours of 12h, 90m, or 12."""
+    return quantity(text, {"h": 1.0, "m": 1 / 60, "": 1.0})
+
+
+def size(text: str) -> float:
+    """Bytes of 20GB, 500MB, or 20, which are GB."""
+    return quantity(text, {"TB": 1e12, "GB": 1e9, "MB": 1e6, "B": 1.0, "": 1e9})
+
+
+def quantity(text: str, units: dict[str, float]) -> float:
+    unit = next(unit for unit in units if text.endswith(unit))
+    value = float(text[: len(text) - len(unit)])
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value * units[unit]
+
+
 def flag(help: str, **options: Any) -> dict[str, Any]:
     """An option without a value."""
     return {"action": "store_true", "help": help, **options}
@@ -56,6 +74,7 @@ ARGUMENTS = {
     "--priority": value("P", "higher ones start first (default: 0)", type=int, default=0),
     "--on": {"help": "hand the job to Slurm, with cluster/train.sbatch", "choices": ("slurm",), "default": ""},
     "--after": value("ID", "start when this job is finished; hold the job if it fails", type=job_id, default=None),
+    "--latest": flag("run the project as it is when the job starts, and not as it is now"),
     "--max-hours": value(
         "H", "save and end the job as `out of time` after it has run for this long", type=float, default=None
     ),
@@ -68,9 +87,23 @@ ARGUMENTS = {
         "help": "run: process the queue until Ctrl-C; move: let a job be the next one (default: list)",
         "nargs": "?",
         "default": "list",
-        "choices": ("list", "run", "show", "logs", "cancel", "retry", "move"),
+        "choices": ("list", "run", "show", "logs", "wait", "compare", "cancel", "retry", "move"),
     },
-    "ID": {"help": "the number of a job; s12: of one on Slurm", "nargs": "?", "type": job_id},
+    "ID": {"help": "the number of a job; s12: of one on Slurm", "nargs": "*", "type": job_id},
+    "--metric": value("NAME", "with compare: a metric that the runs log (default: held_out_loss, or loss)"),
+    "--csv": flag("with compare: print the table as CSV"),
+    "--timeout": value(
+        "SECONDS", "with wait: exit with 124 if the jobs have not ended by then", type=float, default=None
+    ),
+    "--budget": value(
+        "HOURS",
+        "with run: GPU-hours, such as 12h; running jobs then save and end as `out of time`",
+        type=hours,
+        default=0,
+    ),
+    "--keep-free": value(
+        "SIZE", "with run: start no job while less of the disk is free, such as 20GB", type=size, default=0
+    ),
     "--watch": flag("with list: redraw the list every two seconds"),
     "CMD": {"help": "the command and its arguments, after `--`", "nargs": "*"},
     "WHAT": {
@@ -103,6 +136,9 @@ ARGUMENTS = {
         "nargs": "?",
         "default": "",
     },
+    "PATH": {"help": "a file or folder of the project (default: outputs)", "nargs": "?", "default": ""},
+    "fetch --checkpoints": flag("also checkpoints"),
+    "--attended": flag("pass signals on to the run, and remove it when it has ended"),
     "--images": flag("only stopped containers, their networks, and images, or native environments"),
     "--checkpoints": flag("only old checkpoints"),
     "--keep": value("N", "checkpoints to keep per run (default: 1)", type=int, default=1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from importlib import import_module
@@ -13,9 +14,15 @@ from typing import Any
 from gpukit.project.location import find_root, is_adopted, located, root
 from gpukit.project.messages import RefusalError
 
+# What VS Code runs before it starts a container here (as with `doctor --early`), and what works on the project's files.
+ON_THIS_MACHINE = ("explain", "preflight", "update", "validate", "vendor")
+
 
 def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
     """Run it; if the engine has no GPU for it because this machine has none, ask whether to do without."""
+    host = host_of(options)
+    if host:
+        return import_module("gpukit.remote.main").act(root(), options, argv, host)
     without = argparse.Namespace(**{**vars(options), "cpu": True})  # `act` changes its options
     try:
         return act(options)
@@ -27,8 +34,27 @@ def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
     return act(without)
 
 
+def host_of(options: argparse.Namespace) -> str:
+    """The machine on which a command is to run: --host, or GPUKIT_HOST; empty: this one."""
+    if "host" in options:
+        if options.command in ON_THIS_MACHINE:
+            raise RefusalError(f"`{options.command}` is about the files on this machine: leave --host out.")
+        return options.host
+    if options.command in ON_THIS_MACHINE or "--early" in vars(options).get("rest", []) or Path("/etc/gpukit").is_dir():
+        return ""
+    if "GPUKIT_HOST" in os.environ:
+        return os.environ["GPUKIT_HOST"]
+    try:
+        found = b"GPUKIT_HOST" in (root() / ".env").read_bytes()
+    except OSError:
+        return ""
+    return import_module("gpukit.host.project").dotenv(root() / ".env").get("GPUKIT_HOST", "") if found else ""
+
+
 def act(options: argparse.Namespace) -> int:
     command, given = options.command, vars(options)
+    if command == "fetch":
+        raise RefusalError("`fetch` brings files from another machine: name it with --host, or as GPUKIT_HOST in .env.")
     if command == "doctor":
         return import_module("gpukit.doctor.main").main(
             options.rest, given.get("cpu", False), given.get("native", False)
@@ -95,10 +121,18 @@ def act(options: argparse.Namespace) -> int:
         options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
     if command == "add":
         return import_module("gpukit.cli.add").add(project, options.PKG, given.get("native", False), options.yes)
+    without = " ".join(name for name in ("credentials", "network") if given.get(f"no_{name}"))
+    if without and (command != "run" or options.detach or given.get("native")):
+        raise RefusalError("--no-credentials and --no-network go with `run` in a container, and with `submit`.")
+    if without:
+        return container.run_sealed(project, without, options.rest, options.variables, options.ports)
     if given.get("native"):
         return import_module("gpukit.launch.native").act(project, options)
     if command == "run" and options.detach:
-        return container.run_detached(project, options.rest, options.name, options.variables, options.ports)
+        code = container.run_detached(project, options.rest, options.name, options.variables, options.ports)
+        if options.json:
+            print(json.dumps({"name": options.name or "run", "running": True}))
+        return code
     if command == "run":
         return container.run(project, options.rest, options.variables, options.ports)
     if command == "verify":
@@ -110,7 +144,9 @@ def act(options: argparse.Namespace) -> int:
     if command == "shell":
         return container.shell(project, options.rest)
     if command == "logs":
-        return container.logs(project, options.NAME, options.follow)
+        return container.logs(project, options.NAME, options.follow, options.json)
+    if command == "follow":
+        return container.follow(project, options.NAME, options.attended)
     if command == "stop":
         return container.stop(project)
     if command == "up":

@@ -18,10 +18,23 @@ Run this project in its container, the same one that VS Code creates from .devco
   ./launch run -d -- python -m ...                train in the background; see logs and stop
   ./launch --gpus 0,1 run -- ...                  use these GPUs (or set GPUS in the environment or in .env)
   ./launch --native run -- ...                    run without Docker; also build, shell, verify, add, ...
+  ./launch --host me@box run -- ...               run on another machine, over ssh; also all other commands
 
 `--help` after a command lists its options, with examples.
 """
-WITH_VALUE = ("--gpus", "--name", "--nproc", "-e", "-p", "--priority", "--after", "--max-hours", "--on", "--steps")
+WITH_VALUE = (
+    "--host",
+    "--gpus",
+    "--name",
+    "--nproc",
+    "-e",
+    "-p",
+    "--priority",
+    "--after",
+    "--max-hours",
+    "--on",
+    "--steps",
+)
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:
@@ -43,7 +56,18 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
         metavar="GPUS",
         help="GPUs to use: all, indexes such as 0 or 0,1, or a UUID (default: the variable GPUS)",
     )
+    shared.add_argument(
+        "--host",
+        metavar="HOST",
+        help="another machine, over ssh: sends the project and runs the command there (default: GPUKIT_HOST)",
+    )
     shared.add_argument("--native", action="store_true", help="run without Docker, in an environment created by uv")
+    shared.add_argument(
+        "--no-credentials",
+        action="store_true",
+        help="with run and submit: a container without tokens, caches, .env, and cloud folders, and a copy of the code",
+    )
+    shared.add_argument("--no-network", action="store_true", help="the same, also without a network")
     shared.add_argument("--dry-run", action="store_true", help="print the exact command without running it")
     description = DESCRIPTION.replace("./launch", PROG)
     more = ", ".join(name for name, each in COMMANDS.items() if not each.common and not each.hidden)
@@ -100,16 +124,18 @@ def parse(argv: list[str]) -> argparse.Namespace:
     options, unknown = main.parse_known_args(argv)
     if COMMANDS[options.command].own_parser or options.command == "speed":
         options.rest = [*unknown, *rest]
-    elif options.command == "jobs" and options.ID is None and len(unknown) == 1 and unknown[0].lstrip("s").isdecimal():
+    elif options.command == "jobs" and not options.ID and all(word.lstrip("s").isdecimal() for word in unknown):
         from gpukit.cli.arguments import job_id
 
-        options.ID = job_id(unknown[0])  # `jobs logs -f 3`: argparse takes optional positionals only in one piece
+        options.ID = [job_id(word) for word in unknown]  # `jobs logs -f 3`: argparse takes these only in one piece
     elif unknown:
         main.error(f"`{options.command}` does not know {' '.join(unknown)}")
     else:
         options.rest = argv[argv.index("plan") + 1 :] if options.command == "plan" else rest
     if options.command == "run" and options.name and not options.detach:
         main.error("`--name` goes with `-d`")
+    if options.command == "run" and options.json and not options.detach:
+        main.error("`--json` goes with `-d`")
     if options.command == "run" and not options.rest:
         main.error(f"`run` needs a command: {PROG} run -- python -V")
     return options
@@ -136,6 +162,11 @@ def main(argv: list[str] | None = None) -> int:
         from gpukit.project.messages import as_called
 
         sentence = as_called(str(refusal), find_root() is not None)
+        if vars(options).get("json") and options.command in ("submit", "jobs", "run", "logs"):
+            from gpukit.cli.errors import as_json
+
+            print(as_json(refusal, sentence))
+            return refusal.code
         print(f"{PROG.lstrip('./')}: {sentence}", file=sys.stderr)
         return refusal.code
     except KeyboardInterrupt:

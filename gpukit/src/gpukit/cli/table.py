@@ -32,7 +32,7 @@ COMMANDS = {
     ),
     "run": Command(
         "run a command in a new container, and return its exit status",
-        ["-d", "--name", "-e", "-p", "--nproc", "CMD"],
+        ["-d", "--name", "-e", "-p", "--nproc", "--json", "CMD"],
         common=True,
         epilog="""\
 examples:
@@ -54,7 +54,7 @@ examples:
     ),
     "logs": Command(
         "show the output of a background run, the notebook, or a service",
-        ["-f", "NAME"],
+        ["-f", "--json", "NAME"],
         common=True,
         epilog="""\
 examples:
@@ -112,7 +112,7 @@ examples:
     "up": Command("start the long-running container and the services in compose.yaml"),
     "submit": Command(
         "add a training job to the queue of this machine",
-        ["--gpus", "--priority", "--after", "--max-hours", "-e", "--on", "CMD"],
+        ["--gpus", "--priority", "--after", "--max-hours", "--latest", "-e", "--on", "--json", "CMD"],
         run_options=False,
         epilog="""\
 examples:
@@ -122,15 +122,19 @@ examples:
   ./launch submit --on slurm -- python -m yourpackage.train""",
     ),
     "jobs": Command(
-        "list the queue's jobs; run processes the queue; show, logs, cancel, retry, or move one",
-        ["ACTION", "ID", "--watch", "-f", "-d"],
+        "list the queue's jobs; run processes the queue; compare them; show, wait for, cancel, retry, or move some",
+        ["ACTION", "ID", "--watch", "-f", "-d", "--json", "--metric", "--csv", "--timeout", "--budget", "--keep-free"],
         epilog="""\
 examples:
   ./launch jobs run -d         process the queue in the background; `./launch stop` stops it
   ./launch --native jobs run   the same without Docker, in this terminal
   ./launch jobs --watch
   ./launch jobs logs -f 3
-  ./launch jobs retry 3        run the command of a job that has ended again, as a new job""",
+  ./launch jobs retry 3        run the command and the code of a job that has ended again, as a new job
+  ./launch jobs wait 3 4 && ./launch jobs compare 3 4
+  ./launch jobs run --budget 12h --keep-free 20GB
+
+exit code of wait: 0 finished, 3 failed or out of time, 4 canceled, 5 held, 124 the time is over""",
     ),
     "speed": Command(
         "time the first steps of train.py, or of any script with exactrun's Run, with options that may make it faster",
@@ -203,6 +207,15 @@ examples:
   ./launch setup --apply             run the steps one by one
   ./launch setup --undo              show what --apply did, and revert it""",
     ),
+    "fetch": Command(
+        "with --host: bring outputs, or PATH, from that machine",
+        ["--checkpoints", "PATH"],
+        run_options=False,
+        epilog="""\
+examples:
+  ./launch --host me@box fetch                    what is new in outputs/, without checkpoints
+  ./launch --host me@box fetch outputs/baseline --checkpoints""",
+    ),
     "pin": Command(
         "write the exact package versions of the image to requirements.txt, for later builds",
         ["--digest", "--remove"],
@@ -222,6 +235,11 @@ examples:
     ),
     "preflight": Command(
         "check that the engine grants the GPUs (VS Code runs this before it starts the container)", hidden=True
+    ),
+    "follow": Command(
+        "follow a run in the background, and return its exit status (--host runs this)",
+        ["--attended", "NAME"],
+        hidden=True,
     ),
     "validate": Command(
         "check the generated files: each against its schema, and against each other",

@@ -9,6 +9,7 @@ from typing import Any
 from gpukit.errors.known import diagnosed, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
+from gpukit.host import podman
 from gpukit.host.engine import remote
 from gpukit.host.process import Result, hide_home
 from gpukit.project.stack import Stack, version
@@ -17,12 +18,9 @@ MIN_VERSION = "23.0"  # from here on, `docker build` uses BuildKit, which the Do
 
 
 def facts(info: Result) -> dict[str, Any]:
-    """The output of `docker info`; empty if the engine did not respond."""
-    try:
-        found = json.loads(info.out)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) and found.get("ServerVersion") else {}
+    """The output of `docker info`, or of `podman info` with the same keys; empty if the engine did not respond."""
+    found = podman.info(info.out)
+    return found if found.get("ServerVersion") else {}
 
 
 def failure(info: Result) -> str:
@@ -65,19 +63,24 @@ def cdi(info: dict[str, Any]) -> bool:
 @check(
     "client",
     "Docker client",
-    causes="docker-not-installed wsl-integration docker-client-hangs docker-is-podman docker-client-broken",
+    causes=(
+        "docker-not-installed podman-not-installed wsl-integration docker-client-hangs docker-is-podman "
+        "docker-client-broken"
+    ),
     container=True,
 )
 def client(probes: Any, stack: Stack) -> Finding:
-    """Everything that starts the container calls `docker`."""
+    """Everything that starts the container calls `docker`, or `podman`."""
     output = probes.client.text
     if probes.client.timed_out:
         return problem("docker-client-hangs", output)
     if probes.client.code and lookup(output, ("wsl-integration",)):
         return problem("wsl-integration", "no docker in this distribution", "docker on the PATH")
+    if probes.client.code is None and probes.engine_name == "podman":
+        return problem("podman-not-installed", "not found", "podman on the PATH")
     if probes.client.code is None:
         return problem("docker-not-installed", "not found", "docker on the PATH")
-    if "podman" in output.lower():
+    if "podman" in output.lower() and probes.engine_name == "docker":
         return problem("docker-is-podman", "Podman, as `docker`", "Docker")
     if probes.client.code != 0:
         return problem("docker-client-broken", output, "a version")
@@ -90,17 +93,20 @@ def client(probes: Any, stack: Stack) -> Finding:
     needs="client",
     causes=(
         "docker-down docker-denied docker-hangs docker-host-silent docker-context client-too-old docker-is-podman "
-        "windows-containers docker-desktop-on-linux docker-rootless docker-builder-too-old docker-unknown-error"
+        "windows-containers docker-desktop-on-linux docker-rootless docker-builder-too-old docker-unknown-error "
+        "podman-too-old podman-older-than-cdi"
     ),
     container=True,
 )
 def engine(probes: Any, stack: Stack) -> Finding:
-    """It must respond to this user, and must be Docker with its root daemon."""
+    """It must respond to this user, and be new enough."""
     info = facts(probes.info)
     if not info:
         return _no_response(hide_host(failure(probes.info), probes.endpoint), probes)
+    if probes.engine_name == "podman":
+        return _podman(info, probes)
     name = f"Docker {info['ServerVersion']} on {info.get('OperatingSystem', 'an unknown system')}"
-    if "podman" in probes.server.out.lower() or "containers/storage" in info.get("DockerRootDir", ""):
+    if "podman" in probes.server.out.lower() or podman.speaks(info):
         return problem("docker-is-podman", "Podman, through Docker's client", "Docker")
     if info.get("OSType", "linux") != "linux":
         return problem("windows-containers", f"{name}, for {info['OSType']} containers", "Linux containers")
@@ -111,6 +117,17 @@ def engine(probes: Any, stack: Stack) -> Finding:
     if version(info["ServerVersion"]) < version(MIN_VERSION):
         return problem("docker-builder-too-old", name, f"{MIN_VERSION} or newer")
     return passed(f"{name}, on another machine" if remote(probes.endpoint) else name)
+
+
+def _podman(info: dict[str, Any], probes: Any) -> Finding:
+    rootless = ", rootless" if info["SecurityOptions"] else ""
+    name = f"Podman {info['ServerVersion']}{rootless}"
+    if version(info["ServerVersion"]) < version(podman.LEAST):
+        return problem("podman-too-old", name, f"{podman.LEAST} or newer")
+    too_new = version(probes.toolkit.version) >= version(podman.CDI_SINCE)
+    if too_new and version(info["ServerVersion"]) < version(podman.CDI_LEAST):
+        return problem("podman-older-than-cdi", f"{name}, toolkit {probes.toolkit.version}", podman.CDI_LEAST)
+    return passed(name)
 
 
 def _no_response(message: str, probes: Any) -> Finding:

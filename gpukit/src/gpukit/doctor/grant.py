@@ -14,6 +14,7 @@ from gpukit.host.process import hide_home
 from gpukit.project.stack import Stack, version
 
 OLD_MESSAGE = 'could not select device driver "" with capabilities: [[gpu]]'
+PODMANS_MESSAGE = "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all"
 REFRESH_SINCE = "1.18"  # from here on, the toolkit writes and updates the specification by itself
 
 # Signs of the engine's messages; the missing part depends on the machine.
@@ -31,7 +32,7 @@ DRIVER_SIGNS = {"driver-unseen", "cdi-stale", "cdi-broken"}
     causes=(
         "toolkit-not-installed toolkit-not-configured toolkit-incomplete cdi-no-specification cdi-not-refreshed "
         "docker-not-restarted cdi-stale docker-snap docker-desktop-without-gpu cdi-no-specification-in-wsl "
-        "gpu-unknown gpu-refused"
+        "gpu-unknown gpu-refused cdi-unreadable"
     ),
     container=True,
 )
@@ -62,7 +63,7 @@ def _toolkit_ready(probes: Any) -> Finding:
     """Outside a project, no container is started: whether the toolkit is installed and configured."""
     if remote(probes.endpoint):
         return skipped("engine-elsewhere")
-    info, toolkit, expected = facts(probes.info), probes.toolkit, "NVIDIA's Container Toolkit, set up for Docker"
+    info, toolkit, expected = facts(probes.info), probes.toolkit, "NVIDIA's Container Toolkit, set up for the engine"
     if desktop(info) and probes.system == "wsl":
         return passed("by Docker Desktop")
     seen = f"toolkit {toolkit.version}" if toolkit.version else "no toolkit"
@@ -70,7 +71,8 @@ def _toolkit_ready(probes: Any) -> Finding:
         return _stale(probes, seen, expected) or passed(f"{seen}, GPUs by CDI")
     if _configured(info) and toolkit.runtime:
         return passed(f"{seen}, NVIDIA's runtime")
-    missing = _missing_part(probes, OLD_MESSAGE, expected)
+    message = PODMANS_MESSAGE if probes.engine_name == "podman" else OLD_MESSAGE
+    missing = _missing_part(probes, message, expected)
     return replace(missing, seen=seen, status=WARN) if missing else passed(seen)  # only containers need it
 
 
@@ -104,6 +106,8 @@ def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
     if about & CDI_SIGNS:
         if probes.gpus not in (None, "all") and cdi(info):
             return problem("gpu-unknown", seen, expected, name=probes.gpus)
+        if toolkit.specifications and probes.engine_name == "podman":  # which reads them at each start
+            return problem("cdi-unreadable", f"{seen}; {toolkit.specifications[0].path}", expected)
         if toolkit.specifications:
             return problem("docker-not-restarted", f"{seen}; {toolkit.specifications[0].path}", expected)
         if probes.system == "wsl":

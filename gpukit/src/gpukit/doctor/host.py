@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.machine import Machine
-from gpukit.host import facts, health, smi, uv
+from gpukit.host import choice, facts, health, podman, smi, uv
 from gpukit.host.memory import meminfo
 from gpukit.host.preflight import GPU_KINDS, refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
@@ -31,10 +31,10 @@ from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack
 
 ENGINE_TIMEOUT = 20.0  # seconds: to start a container with the GPU, or to run a command in one
-CLIENT = ["docker", "--version"]
-ENDPOINT = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
-INFO = ["docker", "info", "--format", "{{json .}}"]
-SERVER = ["docker", "version", "--format", "{{json .Server}}"]
+CLIENT = ["--version"]
+ENDPOINT = ["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+INFO = ["info", "--format", "{{json .}}"]
+SERVER = ["version", "--format", "{{json .Server}}"]
 CARDS = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"]
 MIG = ["nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader"]
 FABRIC = ["nvidia-smi", "--query-gpu=fabric.state", "--format=csv,noheader"]
@@ -143,12 +143,13 @@ class Host:
         """`cpu`: no GPU is asked for. `native`: a program runs here without a container, so no engine is asked."""
         self.project, self.native = project or root(), native
         self._stack, self.cpu, self._known = stack, cpu, local
+        self.engine_name = choice.known({**_settings(self.project), **os.environ})
         commands = {
-            "info": (INFO, LONG_TIMEOUT),
-            "server": (SERVER, LONG_TIMEOUT),
-            "client": (CLIENT, SHORT_TIMEOUT),
-            "endpoint": (ENDPOINT, SHORT_TIMEOUT),
+            "info": ([self.engine_name, *INFO], LONG_TIMEOUT),
+            "client": ([self.engine_name, *CLIENT], SHORT_TIMEOUT),
         }
+        if self.engine_name == "docker":
+            commands.update(server=(["docker", *SERVER], LONG_TIMEOUT), endpoint=(["docker", *ENDPOINT], SHORT_TIMEOUT))
         commands = {} if native else commands
         queries = {} if cpu else {"cards": CARDS}
         if stack.gpu and not cpu:
@@ -173,7 +174,9 @@ class Host:
         """Collect the facts for --json while the checks run."""
         known = self._known
         self._local = Background(
-            lambda: known or facts.local(None if self._stack.standalone else self.project), LONG_TIMEOUT, Machine()
+            lambda: known or facts.local(None if self._stack.standalone else self.project, engine=self.engine_name),
+            LONG_TIMEOUT,
+            Machine(),
         )
 
     @property
@@ -192,6 +195,8 @@ class Host:
     @property
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
+        if self.engine_name == "podman":
+            return os.environ.get("CONTAINER_HOST", "")
         return self._answer("endpoint").out.strip()
 
     @cached_property
@@ -234,7 +239,8 @@ class Host:
     def special_places(self) -> tuple[str, ...]:
         """Whose sentences come first; on a DGX Spark, the driver comes with DGX OS."""
         inside = ("container",) if facts.container() else ()
-        return (*inside, "spark" if self.exists(facts.FASTOS) else self.system)
+        engine = ("podman",) if self.engine_name == "podman" else ()
+        return (*inside, *engine, "spark" if self.exists(facts.FASTOS) else self.system)
 
     @cached_property
     def arch(self) -> str:
@@ -355,17 +361,19 @@ class Host:
         names: set[str] = set()
         for label in (f"gpukit.project={self.project}", f"devcontainer.local_folder={self.project}"):
             names.update(
-                run(["docker", "ps", "--all", "--quiet", "--filter", f"label={label}"], LONG_TIMEOUT).out.split()
+                run(
+                    [self.engine_name, "ps", "--all", "--quiet", "--filter", f"label={label}"], LONG_TIMEOUT
+                ).out.split()
             )
         if not names:
             return ()
-        return tuple(containers(run(["docker", "inspect", *sorted(names)], LONG_TIMEOUT).out))
+        return tuple(containers(run([self.engine_name, "inspect", *sorted(names)], LONG_TIMEOUT).out))
 
     @cached_property
     def inside(self) -> Result | None:
         """nvidia-smi's output in a running container of this project with the GPU; None if there is none."""
         running = next((each for each in self.containers if each.running and each.gpu), None)
-        return run(["docker", "exec", running.name, "nvidia-smi", "-L"], ENGINE_TIMEOUT) if running else None
+        return run([self.engine_name, "exec", running.name, "nvidia-smi", "-L"], ENGINE_TIMEOUT) if running else None
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
@@ -386,7 +394,7 @@ class Host:
     @cached_property
     def built(self) -> bool:
         """Whether an image of this project exists: one that launch labelled, or that of VS Code's container."""
-        image = ["docker", "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"]
+        image = [self.engine_name, "image", "ls", "--quiet", "--filter", f"label=gpukit.project={self.project}"]
         return bool(self.containers) or bool(run(image, LONG_TIMEOUT).out.strip())
 
     @cached_property
@@ -436,6 +444,7 @@ def containers(text: str) -> Iterable[Container]:
             restart=(host.get("RestartPolicy") or {}).get("Name") or "no",
             error=state.get("Error") or "",
             gpu=bool(host.get("DeviceRequests"))
+            or any(podman.DEVICE in word for word in (each.get("Config") or {}).get("CreateCommand") or [])
             or (
                 host.get("Runtime") == "nvidia"
                 and any(one.startswith("NVIDIA_VISIBLE_DEVICES=") for one in environment)

@@ -72,7 +72,7 @@ def reload(probes: Any, stack: Stack) -> Finding:
     manager = info.get("CgroupDriver", "")
     if manager != "systemd":
         return passed(f"cgroups by {manager}" if manager else "cgroups not by systemd")
-    if version(info["ServerVersion"]) >= version(CDI_SINCE) and cdi(info):
+    if probes.engine_name == "podman" or (version(info["ServerVersion"]) >= version(CDI_SINCE) and cdi(info)):
         return passed("GPUs by CDI")
     if probes.exists(LINK) or not probes.exists(NODE):
         return passed("systemd knows the GPU's device files")

@@ -1,86 +1,150 @@
-"""Call Docker, with a list of arguments and never through a shell. An error of the engine becomes one sentence."""
+"""Call Docker or Podman, with a list of arguments and never through a shell. Their errors become one sentence."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gpukit.host import refusals
+from gpukit.host import podman, refusals
+from gpukit.host.choice import ENGINES, choose
 from gpukit.project.messages import RefusalError
+from gpukit.project.stack import version
+
+if TYPE_CHECKING:
+    from gpukit.errors.machine import Machine
 
 TAIL = 64 * 1024  # bytes of an engine's output that are kept to find the error
+PATIENCE = 0.5  # seconds after which output that looks like the engine's error may be the program's
 REMOVED = 10.0  # seconds for the removal of a container; an engine that hangs does not end it
 
 
 class Engine:
-    """The docker command, with the environment from which secrets and settings are passed by name."""
+    """The docker command, or podman, with the environment from which secrets and settings are passed by name.
+
+    Arguments are Docker's in all methods; `words` translates them.
+    """
 
     patience: float | None = None  # seconds that a call may take at most
 
     def __init__(self, env: Mapping[str, str], cpu_helps: bool = False, dry: bool = False) -> None:
         self.env, self.cpu_helps, self.dry = dict(env), cpu_helps, dry
+        self.name = choose(self.env)
+
+    @property
+    def title(self) -> str:
+        return ENGINES[self.name]
+
+    @property
+    def podman(self) -> bool:
+        return self.name == "podman"
+
+    @cached_property
+    def rootless(self) -> bool:
+        """Whether the engine runs as this user, who is not root."""
+        if os.getuid() == 0 or (self.dry and not self.podman):
+            return False
+        if self.podman:
+            return True
+        # Asking takes time, so only an engine is asked that can be one: root's has a socket of root.
+        host = self.env.get("DOCKER_HOST", "")
+        if host:
+            with contextlib.suppress(OSError):
+                if Path(host.partition("://")[2]).stat().st_uid != os.getuid():
+                    return False
+        elif not self.env.get("DOCKER_CONTEXT") and not _context(self.env):
+            return False
+        with contextlib.suppress(RefusalError):
+            return "name=rootless" in self.call("info", "--format", "{{json .SecurityOptions}}")[1]
+        return False
+
+    def words(self, *arguments: str) -> list[str]:
+        """The command as this engine takes it, for people: `docker run ...`, `podman run ...`."""
+        return [self.name, *(podman.words(arguments, self.rootless) if self.podman else arguments)]
 
     def argv(self, *arguments: str) -> list[str]:
-        docker = shutil.which("docker", path=self.env.get("PATH"))
-        if not docker and not self.dry:
+        name, *translated = self.words(*arguments)
+        program = shutil.which(name, path=self.env.get("PATH"))
+        if not program and not self.dry:
             if Path("/etc/gpukit").is_dir():
                 raise RefusalError("This is the inside of the container: run the command itself, without ./launch.")
+            if self.podman:
+                message = "Podman, which GPUKIT_ENGINE names, is not installed: install the package `podman`."
+                raise RefusalError(message, id="docker-not-installed")
             message = "Docker is not installed: `./launch setup` shows the commands that install it."
             raise RefusalError(message, id="docker-not-installed")
-        return [docker or "docker", *arguments]
+        return [program or name, *translated]
 
     def call(self, *arguments: str, stdin: bytes = b"", seconds: float | None = None) -> tuple[int, str, str]:
-        """Run docker quietly: exit status, output, errors."""
+        """Run a command quietly: exit status, output, errors."""
         command = self.argv(*arguments)
         seconds = min((each for each in (seconds, self.patience) if each), default=None)
         try:
             done = subprocess.run(command, env=self.env, input=stdin, capture_output=True, timeout=seconds)
         except subprocess.TimeoutExpired:
-            message = f"Docker did not respond within {seconds:g} s: restart it."
+            message = f"{self.title} did not respond within {seconds:g} s: restart it."
             raise RefusalError(message, kind="engine", id="docker-hangs") from None
         return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
 
     def get(self, *arguments: str, seconds: float | None = None) -> str:
-        """The output of a docker command that must succeed."""
+        """The output of a command that must succeed."""
         code, output, errors = self.call(*arguments, seconds=seconds)
         if code:
-            raise self.explain(errors, f"`docker {arguments[0]}` failed")
+            raise self.explain(errors, f"`{self.name} {arguments[0]}` failed")
         return output
 
     def explain(self, output: str, fallback: str, kinds: Collection[str] = ()) -> RefusalError:
         """The refusal for an error of this engine."""
-        refusal = refusals.explain(output, fallback, self.cpu_helps, kinds)
+        refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, self._about())
         if refusal.kind == "gpu" and not remote(self.endpoint()):
             from gpukit.host import facts  # only needed here, and slow
 
-            refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, facts.local(None))
+            machine = facts.local(None, engine=self.name)
+            refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, machine)
         host = self.env.get("DOCKER_HOST")
         if host and refusal.id in refusals.NOT_RESPONDING:
             sentence = (
                 f"Docker does not respond at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
             )
             refusal.args = (sentence,)
+        other = shutil.which("podman", path=self.env.get("PATH"))
+        if refusal.id in refusals.NOT_RESPONDING and other and not self.env.get("GPUKIT_ENGINE"):
+            refusal.args = (f"{refusal} Podman is installed too: `GPUKIT_ENGINE=podman ./launch ...` uses it.",)
         return refusal
+
+    def _about(self) -> Machine | None:
+        """What is known of the machine without asking it."""
+        if not self.podman:
+            return None
+        from gpukit.errors.machine import Engine as Facts
+        from gpukit.errors.machine import Machine
+
+        return Machine(engine=Facts(name=self.name, rootless=self.rootless))
 
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
+        if self.podman:
+            return self.env.get("CONTAINER_HOST", "")
         return self.call("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")[1].strip()
 
     def stream(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
-        """Run docker and show its progress; exit status and the end of its output."""
+        """Run a command and show its progress; exit status and the end of its output."""
         return stream(self.argv(*arguments), self.env, stdin)
 
     def become(self, *arguments: str) -> int:
-        """Run docker on our terminal until it ends; Ctrl-C goes to the program that runs there."""
+        """Run a command on our terminal until it ends; Ctrl-C goes to the program that runs there."""
         return foreground(self.argv(*arguments), self.env)
 
     def remove(self, name: str) -> None:
@@ -95,12 +159,31 @@ class Engine:
         """Refuse engines that are not supported, before anything is created on them; `seconds`: for each answer."""
         if self.dry:
             return
-        version = self.get("version", "--format", "{{json .}}", seconds=seconds)
+        if self.podman:
+            self._check_podman(self.get("version", "--format", "{{.Client.Version}}", seconds=seconds).strip())
+            return
+        server = self.get("version", "--format", "{{json .}}", seconds=seconds)
         info = self.get("info", "--format", "{{json .}}", seconds=seconds)
-        if "podman" in version.lower() or "buildahVersion" in info:
-            raise RefusalError("This `docker` is Podman, which is not supported yet: also install Docker Engine.")
-        if "name=rootless" in info:
-            raise RefusalError("Rootless Docker is not supported yet: `docker context use default` is root's daemon.")
+        if "podman" in server.lower() or "buildahVersion" in info:
+            raise RefusalError("Docker's client talks to Podman here: `GPUKIT_ENGINE=podman ./launch ...` uses Podman.")
+
+    def _check_podman(self, release: str) -> None:
+        if version(release) < version(podman.LEAST):
+            raise RefusalError(f"Podman {release} is too old: launch needs {podman.LEAST} or newer, or Docker.")
+        if remote(self.endpoint()):
+            raise RefusalError(
+                "CONTAINER_HOST names Podman on another machine, which does not see this folder: run launch there."
+            )
+
+
+def _context(env: Mapping[str, str]) -> str:
+    """The context that `docker context use` has chosen; empty for the default one."""
+    folder = Path(env.get("DOCKER_CONFIG") or Path(env.get("HOME", "")) / ".docker")
+    try:
+        chosen = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("currentContext") or ""
+    except (OSError, ValueError, AttributeError):
+        return ""
+    return "" if chosen == "default" else chosen
 
 
 def remote(endpoint: str) -> bool:
@@ -140,7 +223,8 @@ def stream(
     reader, writer = _pseudo_terminal() if sys.stderr.isatty() else os.pipe()
     source = subprocess.PIPE if stdin else None
     try:
-        process = subprocess.Popen(command, env=env, stdin=source, stderr=writer, pass_fds=keep)
+        # Podman shows a build's progress on stdout, and Docker an `exec` that fails
+        process = subprocess.Popen(command, env=env, stdin=source, stdout=writer, stderr=writer, pass_fds=keep)
     finally:
         os.close(writer)
     try:
@@ -160,11 +244,17 @@ def stream(
         os.close(reader)
 
 
-def copy(source: int, target: int, hold: tuple[bytes, ...] = ()) -> str:
-    """Copy until the end and return the tail; output that begins with one of `hold` is only returned."""
+def copy(source: int, target: int, hold: tuple[bytes, ...] = (), release: Callable[[], bool] = lambda: False) -> str:
+    """Copy until the end and return the tail.
+
+    Output that begins with one of `hold` is only returned, unless `release` says that it is to be copied too.
+    """
     tail = b""
     held = bool(hold)
     while True:
+        if held and tail and not select.select([source], [], [], PATIENCE)[0] and release():
+            _write(target, tail)
+            held = False
         try:
             data = os.read(source, 65536)
         except OSError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import platform
 import re
@@ -16,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.machine import Card, Engine, Machine, Torch, capability
-from gpukit.host import cards
+from gpukit.host import cards, choice, podman
 from gpukit.host.process import SHORT_TIMEOUT, Background, Result, nvidia_smi, run
 from gpukit.project.location import located
 from gpukit.project.stack import FILE, Stack, StackError, load
 
 SMI = ["--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader,nounits"]
-INFO = ["docker", "info", "--format", "{{json .}}"]
+INFO = ["info", "--format", "{{json .}}"]
 TOOLKIT = ["nvidia-ctk", "--version"]
 WSL_DEVICE = "/dev/dxg"  # only where Windows gives WSL a GPU
 TEGRA, FASTOS, MODEL = "/etc/nv_tegra_release", "/etc/fastos-release", "/proc/device-tree/model"
@@ -46,11 +45,12 @@ class PciDevice:
     id: str = ""  # of the model, such as 2684
 
 
-def local(project: Path | None, ask_engine: bool = True) -> Machine:
+def local(project: Path | None, ask_engine: bool = True, engine: str = "") -> Machine:
     """This machine and the project in this folder. Unknown facts are None. Nothing is written or imported.
 
-    `ask_engine`: run the engine's client, which takes most of the time.
+    `ask_engine`: run the engine's client, which takes most of the time. `engine`: its name, if the project chose it.
     """
+    engine = engine or choice.known(os.environ)
     stack = None
     if project is not None:
         with contextlib.suppress(StackError):
@@ -62,7 +62,7 @@ def local(project: Path | None, ask_engine: bool = True) -> Machine:
         Background(
             lambda command=command: run(command, SHORT_TIMEOUT), SHORT_TIMEOUT + 0.2, Result(None, timed_out=True)
         )
-        for command in ((INFO, TOOLKIT) if ask_engine else ())
+        for command in (([engine, *INFO], TOOLKIT) if ask_engine else ())
     ]
     disk = Background(lambda: round(shutil.disk_usage(Path.cwd()).free / 1e9, 1), SHORT_TIMEOUT, None)
     inside, here = container(), system()
@@ -81,8 +81,8 @@ def local(project: Path | None, ask_engine: bool = True) -> Machine:
         targets=tuple(stack.targets) if stack else None,
     )
     machine = replace(machine, **_driver(machine, smi.value), disk_free_gb=disk.value)
-    engine = _engine(*(each.value for each in asked)) if ask_engine else Engine()
-    return replace(machine, engine=engine if engine.name or not inside else Engine())
+    found = _engine(engine, *(each.value for each in asked)) if ask_engine else Engine()
+    return replace(machine, engine=found if found.name or not inside else Engine())
 
 
 def no_gpu() -> bool:
@@ -270,23 +270,17 @@ def _cuda() -> str | None:
 # Engine
 
 
-def _engine(info: Result, toolkit: Result) -> Engine:
+def _engine(name: str, info: Result, toolkit: Result) -> Engine:
     found = re.search(r"version (\d+(?:\.\d+)+)", toolkit.text)
     here = found[1] if found else "" if toolkit.code is None and not toolkit.timed_out else None
     if info.code is None and not info.timed_out:
-        other = "podman" if shutil.which("podman") else ""
-        return Engine(name=other, toolkit=here)
-    try:
-        details = json.loads(info.out)
-    except ValueError:
-        details = {}
-    details = details if isinstance(details, dict) else {}
-    if not details.get("ServerVersion") and "host" not in details:
-        return Engine(name="docker", toolkit=here, running=False)
-    podman = "host" in details or "containers/storage" in details.get("DockerRootDir", "")
+        return Engine(name="", toolkit=here)
+    details = podman.info(info.out)
+    if not details.get("ServerVersion"):
+        return Engine(name=name, toolkit=here, running=False)
     return Engine(
-        name="podman" if podman else "docker",
-        version=details.get("ServerVersion") or (details.get("version") or {}).get("Version"),
+        name="podman" if podman.speaks(details) else "docker",
+        version=details["ServerVersion"],
         rootless=any(option.startswith("name=rootless") for option in details.get("SecurityOptions") or []),
         desktop="Docker Desktop" in details.get("OperatingSystem", ""),
         snap="/snap/" in details.get("DockerRootDir", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -105,8 +106,14 @@ def unmerged(folder: Path) -> list[str]:
 def sources(folder: Path) -> list[str]:
     """The files of a folder that git would commit: tracked, or new and not ignored. Paths are relative to the folder.
 
-    `.env` is never among them. In a folder that is not in a repository, its `.gitignore` files still count.
+    `.env` is never among them. In a folder that is not in a repository, its `.gitignore` files still count; in one that
+    `./launch --host` sent, they are the files that were sent, since git may not be installed there.
     """
+    sent = folder / ".launch/sent.json"
+    if sent.is_file() and not (folder / ".git").exists():
+        return sorted(
+            path for path in json.loads(sent.read_text(encoding="utf-8"))["files"] if os.path.lexists(folder / path)
+        )
     inside = attempt(folder, "rev-parse", "--is-inside-work-tree").out.strip() == "true"
     if inside:
         listed = _sources(folder)
@@ -114,7 +121,9 @@ def sources(folder: Path) -> list[str]:
         with tempfile.TemporaryDirectory(prefix="gpukit-") as temporary:
             git(folder, "init", "--quiet", "--bare", temporary)
             listed = _sources(folder, f"--git-dir={temporary}", f"--work-tree={folder}")
-    return sorted(path for path in set(listed) if Path(path).name != ".env" and os.path.lexists(folder / path))
+    # as texts: pathlib takes 0.1 s for 10,000 files
+    there = (path for path in set(listed) if not f"/{path}".endswith("/.env") and os.path.lexists(f"{folder}/{path}"))
+    return sorted(there)
 
 
 def _sources(folder: Path, *repository: str) -> list[str]:

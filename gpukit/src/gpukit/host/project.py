@@ -18,7 +18,7 @@ from typing import Any
 from gpukit.host.engine import Engine
 from gpukit.host.memory import VARIABLE, fraction
 from gpukit.project import devcontainer, stack
-from gpukit.project.location import located, place
+from gpukit.project.location import located, place, project_of
 from gpukit.project.messages import RefusalError, say
 
 MAIN, CPU = ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"
@@ -26,7 +26,9 @@ MAIN, CPU = ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.j
 
 class Project:
     def __init__(self, root: Path, environ: Mapping[str, str], cpu: bool = False, gpus: str = "", dry: bool = False):
-        self.root, self.dry = root, dry
+        """`root`: the project's folder, or a job's checkout: `code` is that, and `self.root` the project's folder."""
+        self.root, self.code, self.dry = project_of(root), root, dry
+        self.sealed = ""  # what its containers are without: launch/sealed.py
         main, without_gpu = located(MAIN, root), located(CPU, root)
         if not main.is_file():
             raise RefusalError(f"{root} is not a generated project: it has no {main.relative_to(root)}.")
@@ -34,12 +36,12 @@ class Project:
         self.chosen_gpus = gpus
         self.cpu = cpu and without_gpu.is_file()
         self.env = self.environment()
-        self.config = devcontainer.load(without_gpu if self.cpu else main, self.env)
+        self.config = devcontainer.load(without_gpu if self.cpu else main, self.env, self.root)
         if cpu and self.gpus is not None:
             raise RefusalError(f"This project has no {place(root, CPU)}, the configuration without a GPU.")
         self.engine = Engine(self.env, cpu_helps=not self.cpu and without_gpu.is_file(), dry=dry)
         # of its images, containers, and native environments
-        self.name = f"{self.slug}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+        self.name = f"{self.slug}-{hashlib.sha256(str(self.root).encode()).hexdigest()[:8]}"
         self.tag = self.name + "-cpu" * self.cpu
 
     def environment(self) -> dict[str, str]:
@@ -59,7 +61,7 @@ class Project:
     @cached_property
     def stack(self) -> dict[str, Any]:
         try:
-            return stack.read(self.located(stack.FILE))
+            return stack.read(located(stack.FILE, self.code))
         except stack.StackError as error:
             raise RefusalError(f"{error}.") from None
 
@@ -82,7 +84,8 @@ class Project:
 
     @property
     def as_root(self) -> bool:
-        return os.getuid() == 0
+        """Whether the container runs as root: for root, and under rootless Docker, where that is the host's user."""
+        return os.getuid() == 0 or (self.engine.rootless and not self.engine.podman)
 
     @property
     def gpus(self) -> str | None:
@@ -97,23 +100,23 @@ class Project:
         """Refuse files that Python would import instead of gpukit: a program's folder and src/ come first."""
         for folder in ("", "src", "notebooks"):
             for name in ("gpukit.py", "gpukit/__init__.py"):
-                path = self.root / folder / name
+                path = self.code / folder / name
                 if path.is_file():
-                    found = (path.parent if name.endswith("__init__.py") else path).relative_to(self.root)
+                    found = (path.parent if name.endswith("__init__.py") else path).relative_to(self.code)
                     raise RefusalError(f"Python would import {found} instead of the installed gpukit: rename {found}.")
 
     def prepare(self) -> None:
         """Report what is used, require a choice of GPU, and create the mount sources."""
-        self.engine.argv()  # raises an error if Docker is not installed
+        self.engine.argv()  # raises an error if it is not installed
         self.refuse_mistakes()
         self.gpu_is_chosen()
         ignored = [*self.config.ignored, *(f"{place}/{key}".lstrip("/") for place, key in self.config.unknown)]
         if ignored:
             say(f"launch ignores these keys, which only other tools read: {', '.join(ignored)}.")
-        path = self.config.path.relative_to(self.root)
+        path = self.config.path.relative_to(self.code)
         say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
         self.report_cap()
-        if self.as_root:
+        if os.getuid() == 0:
             say("You are root, so the container runs as root too; use a regular user in the group docker if you can.")
         self.initialize()
 
@@ -121,7 +124,7 @@ class Project:
         """Refuse keys and flags that do not exist: the container would start without what they ask for."""
         mistake = devcontainer.wrong(self.config)
         if mistake:
-            raise RefusalError(f"{self.config.path.relative_to(self.root)}: {mistake}")
+            raise RefusalError(f"{self.config.path.relative_to(self.code)}: {mistake}")
 
     def report_cap(self) -> None:
         """Say so where other programs leave PyTorch much less of a shared memory than usual."""
@@ -143,7 +146,7 @@ class Project:
         commands = self.config.initialize_command
         if not commands or self.dry:
             return
-        env = {**self.env, "GPUKIT_ENTRANCE": "launch"}
+        env = {**self.env, "GPUKIT_ENTRANCE": "launch", "GPUKIT_ENGINE": self.engine.name}
         for command in commands.values() if isinstance(commands, dict) else [commands]:
             argv = command if isinstance(command, list) else ["/bin/sh", "-c", command]
             try:
@@ -159,7 +162,7 @@ class Project:
         """With --dry-run, print the exact command instead of running it."""
         if self.dry:
             variables = "".join(f"{name}={shlex.quote(value)} " for name, value in (env or {}).items())
-            print(variables + shlex.join(["docker", *arguments]) + (f" <<'END'\n{stdin}END" if stdin else ""))
+            print(variables + shlex.join(self.engine.words(*arguments)) + (f" <<'END'\n{stdin}END" if stdin else ""))
         return self.dry
 
     def show_start(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
 import os
@@ -15,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpukit.host import queue
-from gpukit.jobs import slurm
-from gpukit.jobs.progress import progress, run_of, short
+from gpukit.host import frozen, queue
+from gpukit.jobs import contract, ledger, slurm
+from gpukit.jobs.progress import clean, progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
-from gpukit.project.location import located, place
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
@@ -54,19 +55,24 @@ def submit(root: Path, options: Any) -> int:
             raise RefusalError(f"-e {name.partition('=')[0]}: give only the variable's name; a queue stores no values.")
     if options.count < 1 or (options.max_hours is not None and not 0 < options.max_hours < math.inf):
         raise RefusalError("--gpus and --max-hours must be numbers greater than 0.")
+    without = " ".join(name for name in ("credentials", "network") if vars(options).get(f"no_{name}"))
+    if without and (options.latest or options.on):
+        raise RefusalError("--no-credentials needs a container and a copy of the code: leave --on and --latest out.")
     if options.on == "slurm":
         if options.priority:
             raise RefusalError("--priority has no effect on Slurm, which has priorities of its own.")
         facts = {"gpus": options.count, "after": options.after, "max_hours": options.max_hours}
         env = with_variables(root, options.variables)
-        new = slurm.submit(root, options.rest, package(root), env, variables=options.variables, **facts)
-        print(new)
-        say(f"Job {new} is handed to Slurm.")
-        return 0
+        with frozen.submitting(root):
+            facts["code"] = "" if options.latest else frozen.freeze(root)
+            new = slurm.submit(root, options.rest, package(root), env, variables=options.variables, **facts)
+        if not (located(frozen.PLACE, root) / "queue.sqlite").exists():  # whose worker does this otherwise
+            frozen.forget(root, slurm.codes(root, time.time() - frozen.DAYS * 86400))
+        return submitted(root, slurm.get(root, new), options, f"Job {new} is handed to Slurm.")
     if isinstance(options.after, str):
         raise RefusalError("A job of this queue cannot wait for a job on Slurm.")
     place = queue.folder(root)
-    with Table(place) as table:
+    with frozen.submitting(root), Table(place) as table:
         number = table.submit(
             named(options.rest, package(root)),
             gpus=options.count,
@@ -75,12 +81,21 @@ def submit(root: Path, options: Any) -> int:
             max_hours=options.max_hours,
             variables=options.variables,
             project=queue.fingerprint(root),
+            code="" if options.latest else frozen.freeze(root),
+            sealed=without,
         )
-        held = table.get(number)["note"]
-    print(number)
-    say(f"Job {number} is in the queue." + (f" It is held: {held}." if held else ""))
+        job = table.get(number)
+    held = f" It is held: {job['note']}." if job["note"] else ""
+    submitted(root, job, options, f"Job {number} is in the queue.{held}")
     if queue.WorkerLock(place).holder() is None:
         say(idle(root, options))
+    return 0
+
+
+def submitted(root: Path, job: dict[str, Any], options: Any, sentence: str) -> int:
+    """Print the number of a new job, or all of it as JSON."""
+    print(json.dumps(contract.job_as_json(root, job)) if options.json else job["id"])
+    say(sentence)
     return 0
 
 
@@ -120,13 +135,22 @@ def named(command: list[str], package: str) -> list[str]:
 
 
 def jobs(root: Path, options: Any) -> int:
-    action, number = options.ACTION, options.ID
+    action, numbers = options.ACTION, options.ID
+    number = numbers[0] if numbers else None
+    if len(numbers) > 1 and action not in ("compare", "wait"):
+        raise RefusalError(f"`jobs {action}` takes one job.")
+    if (options.budget or options.keep_free) and action != "run":
+        raise RefusalError("--budget and --keep-free go with `jobs run`.")
     if options.detach and action != "run":
         raise RefusalError("`-d` goes with `jobs run`.")
     if action == "run" and Path("/etc/gpukit").is_dir():
         raise RefusalError("This is the inside of the container: `./launch jobs run` on the host processes the queue.")
     if vars(options).get("dry_run") and action in ("run", "cancel", "retry", "move"):
         raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
+    if action == "compare":
+        return compare(root, numbers, options)
+    if action == "wait":
+        return wait(root, numbers, options)
     if isinstance(number, str):
         return on_slurm(root, action, number, options)
     try:
@@ -135,7 +159,7 @@ def jobs(root: Path, options: Any) -> int:
         elsewhere = slurm.jobs(root) if action == "list" else []
         if not elsewhere:
             raise
-        print("\n".join(lines(elsewhere, root, sys.stdout.isatty())))
+        print_list(root, elsewhere, False, options.json)
         return 0
     if action == "run":
         return run(root, options, place)
@@ -145,16 +169,16 @@ def jobs(root: Path, options: Any) -> int:
         if action == "list":
             return watch(table, place) if options.watch else show_all(table, place, options)
         if action == "show":
-            return show(table.get(number), root)
+            return show(table.get(number), root, options.json)
         if action == "logs":
-            return logs(table, place, number, options.follow)
+            return logs(table, place, number, options)
         if action == "move":
             table.move(number)
             say(f"Job {number} is the next one.")
         if action == "retry":
-            new = table.retry(number, queue.fingerprint(root))
-            print(new)
-            say(f"Job {new} is in the queue: the same command and run as job {number}.")
+            new = retried(table, root, number)
+            sentence = f"Job {new} is in the queue: the same command, code, and run as job {number}."
+            submitted(root, table.get(new), options, sentence)
         if action == "cancel":
             return cancel(table, place, number, options)
         if action == "retry" and queue.WorkerLock(place).holder() is None:
@@ -162,29 +186,42 @@ def jobs(root: Path, options: Any) -> int:
     return 0
 
 
+def retried(table: Table, root: Path, number: int) -> int:
+    """The number of a new job, which retries this one with the same code."""
+    code = table.get(number)["code"]
+    with frozen.submitting(root):
+        if code:
+            frozen.keep(root, code)
+        return table.retry(number, queue.fingerprint(root))
+
+
 def on_slurm(root: Path, action: str, number: str, options: Any) -> int:
     """What `jobs` does with a job on Slurm."""
     if action == "show":
-        return show(slurm.get(root, number), root)
+        return show(slurm.get(root, number), root, options.json)
     if action == "logs":
         job = slurm.get(root, number)
         path = root / job["log"]
         if not path.exists() and not (options.follow and job["state"] not in FINAL):
             raise RefusalError(f"Job {number} has no log: it has not started.")
+        if options.json:
+            return print_log_as_json(job, [path])
         return print_log(path, options.follow, lambda: slurm.get(root, number)["state"] in FINAL, every=2)
     if action == "cancel":
         return slurm.cancel(root, number)
     if action == "retry":
         variables = slurm.get(root, number)["variables"]
         new = slurm.retry(root, number, package(root), with_variables(root, variables))
-        print(new)
-        say(f"Job {new} is handed to Slurm: the same command and run as job {number}.")
-        return 0
+        sentence = f"Job {new} is handed to Slurm: the same command, code, and run as job {number}."
+        return submitted(root, slurm.get(root, new), options, sentence)
     raise RefusalError("Slurm orders its jobs itself.")
 
 
 def cancel(table: Table, place: Path, number: int, options: Any) -> int:
-    if table.cancel(number) == "running":
+    state = table.cancel(number)
+    if state == "canceled":  # the checkout of a job that was interrupted
+        frozen.remove(place.parents[1], place / str(number), f"job-{number}-files")
+    if state == "running":
         if queue.WorkerLock(place).holder() is None:
             say(f"Job {number} was interrupted; it is canceled as soon as the queue is processed.")
             say(idle(place.parents[1], options))
@@ -195,27 +232,85 @@ def cancel(table: Table, place: Path, number: int, options: Any) -> int:
     return 0
 
 
+def job_of(root: Path, number: int | str) -> dict[str, Any]:
+    """A job of this queue, or of Slurm."""
+    if isinstance(number, str):
+        return slurm.get(root, number)
+    with Table(queue.folder(root)) as table:
+        return table.get(number)
+
+
+def compared(root: Path, numbers: list[int | str], metric: str) -> dict[str, Any]:
+    """These jobs, or all that have started."""
+    if numbers:
+        return ledger.compare(root, [job_of(root, number) for number in numbers], metric)
+    found = slurm.stored(root)
+    if (located(frozen.PLACE, root) / "queue.sqlite").exists():  # it cannot be on a network file system
+        with Table(queue.folder(root)) as table:
+            found = table.recent(ledger.MOST) + found
+    return ledger.compare(root, [job for job in found if job["starts"]], metric)
+
+
+def compare(root: Path, numbers: list[int | str], options: Any) -> int:
+    found = compared(root, numbers, options.metric)
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    rows = ledger.table(found)
+    if options.csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+        return 0
+    print("\n".join(ledger.aligned(rows)))
+    return 0
+
+
+def wait(root: Path, numbers: list[int | str], options: Any) -> int:
+    """Wait until all of these jobs have ended or are held; how they ended is the exit code."""
+    if not numbers:
+        raise RefusalError("`jobs wait` needs the numbers of jobs: `./launch jobs` lists the jobs.")
+    until = time.monotonic() + (math.inf if options.timeout is None else options.timeout)
+    place = located(frozen.PLACE, root)
+    idling = 0
+    while True:
+        found = [job_of(root, number) for number in numbers]
+        over = all(job["state"] in contract.EXIT for job in found)
+        if over or time.monotonic() > until:
+            break
+        idling = idling + 1 if queue.WorkerLock(place).holder() is None else 0
+        if idling == 4 and not isinstance(numbers[0], str):  # not only while it is restarted
+            say(idle(root, options))
+        time.sleep(min(2.0 if isinstance(numbers[0], str) else 0.5, max(0.01, until - time.monotonic())))
+    if options.json:
+        print(json.dumps({"jobs": [contract.job_as_json(root, job, detailed=True) for job in found], "over": over}))
+    else:
+        print("\n".join(f"{job['id']} {job['state']}" for job in found))
+    return contract.exit_code([job["state"] for job in found]) if over else contract.TIMED_OUT
+
+
 def run(root: Path, options: Any, place: Path) -> int:
     from gpukit.host.project import Project
     from gpukit.jobs import worker
 
     given = vars(options)
 
-    def make(gpus: str) -> Project:
-        return Project(root, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
+    def make(gpus: str, folder: Path = root) -> Project:
+        return Project(folder, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
 
     project = make("")
     if not options.detach:
-        return worker.process(project, given.get("native", False), make, place)
+        limits = worker.Limits(options.budget or math.inf, options.keep_free)
+        return worker.process(project, given.get("native", False), make, place, limits)
     lock = queue.WorkerLock(place)
     if lock.holder() is not None:
         say(f"The queue is already being processed, by {lock.name()}.")
         return 0
+    limits = [f"--budget={options.budget}h"] * bool(options.budget)
+    limits += [f"--keep-free={options.keep_free:.0f}B"] * bool(options.keep_free)
     own = [str(root / "launch")] if ".whl" in __file__ else [sys.executable, "-m", "gpukit"]
     log = place / "worker.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*own, *flags(options), "jobs", "run"],
+            [*own, *flags(options), "jobs", "run", *limits],
             cwd=root,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -235,16 +330,19 @@ def run(root: Path, options: Any, place: Path) -> int:
 # Printing
 
 
-def clean(text: str) -> str:
-    """Without what a terminal would interpret: control characters, escape codes, changes of direction."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
-
-
 def show_all(table: Table, place: Path, options: Any) -> int:
-    print("\n".join(lines(every(table, place), place.parent.parent, sys.stdout.isatty())))
-    if queue.WorkerLock(place).holder() is None and table.counts():
+    processing = queue.WorkerLock(place).holder() is not None
+    print_list(place.parents[1], every(table, place), processing, options.json)
+    if not processing and table.counts():
         say(idle(place.parents[1], options))
     return 0
+
+
+def print_list(root: Path, jobs: list[dict[str, Any]], processing: bool, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"jobs": [contract.job_as_json(root, job) for job in jobs], "processing": processing}))
+    else:
+        print("\n".join(lines(jobs, root, sys.stdout.isatty())))
 
 
 def every(table: Table, place: Path) -> list[dict[str, Any]]:
@@ -300,7 +398,10 @@ def watch(table: Table, place: Path) -> int:
         return 0
 
 
-def show(job: dict[str, Any], root: Path) -> int:
+def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(contract.job_as_json(root, job, detailed=True)))
+        return 0
     run = run_of(job["command"])
     stamp = {
         name: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job[name])) if job[name] else ""
@@ -311,6 +412,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         "state": job["state"] + (f" (exit status {job['status']})" if job["status"] is not None else ""),
         "note": job["note"],
         "command": shlex.join(job["command"]),
+        "code": job.get("code", "")[:10] or "the project, as it is when the job starts",
         "run folder": located("outputs", root) / run if run else "",
         "progress": short(progress(root, job)),
         "GPUs": job["gpus"],
@@ -321,7 +423,7 @@ def show(job: dict[str, Any], root: Path) -> int:
         **stamp,
         "ran": duration(seconds(job)),
         "starts": job["starts"],
-        "log": root / job.get("log", place(root, f".launch/jobs/{job['id']}.log")) if job["starts"] else "",
+        "log": root / contract.log_of(root, job) if job["starts"] else "",
     }
     for name, value in facts.items():
         if value != "":
@@ -329,7 +431,7 @@ def show(job: dict[str, Any], root: Path) -> int:
     return 0
 
 
-def logs(table: Table, place: Path, number: int | None, follow: bool) -> int:
+def logs(table: Table, place: Path, number: int | None, options: Any) -> int:
     """A job's log, without escape codes; by default that of the job that runs, or that ran last."""
     if number is None:
         last = table.last_started()
@@ -338,14 +440,24 @@ def logs(table: Table, place: Path, number: int | None, follow: bool) -> int:
         number = last["id"]
         say(f"The log of job {number}:")
     job, path = table.get(number), place / f"{number}.log"
+    follow, earlier = options.follow, Path(f"{path}.1")
     if not path.exists() and not (follow and job["state"] not in FINAL):
         why = "it has not started yet" if not job["starts"] else "logs are removed 30 days after the end of a job"
         raise RefusalError(f"Job {number} has no log: {why}.")
-    earlier = Path(f"{path}.1")
+    if options.json:
+        return print_log_as_json(job, [earlier, path])
     if earlier.exists():
         with earlier.open("rb") as file:
             copy(file)
     return print_log(path, follow, lambda: table.get(number)["state"] in FINAL)
+
+
+def print_log_as_json(job: dict[str, Any], files: list[Path]) -> int:
+    """The end of its log."""
+    text = b"".join(file.read_bytes() for file in files if file.exists())[-contract.LOG_BYTES :]
+    shown = "".join(map(plain, text.splitlines(keepends=True)))
+    print(json.dumps({"id": job["id"], "state": job["state"], "text": shown}))
+    return 0
 
 
 def print_log(path: Path, follow: bool, has_ended: Callable[[], bool], every: float = 0.3) -> int:

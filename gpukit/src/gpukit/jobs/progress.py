@@ -41,6 +41,9 @@ def run_of(command: list[str]) -> str:
 def run_folder(root: Path, job: dict[str, Any]) -> Path | None:
     """The folder of a job's run; None if it has none yet, or if it is a link out of outputs/."""
     name = run_of(job["command"])
+    folder = root / "outputs" / name
+    if name and not folder.is_symlink():
+        return folder if folder.is_dir() else None
     try:
         outputs = located("outputs", root).resolve()
         folder = (outputs / name).resolve()
@@ -56,17 +59,17 @@ def progress(root: Path, job: dict[str, Any]) -> dict[str, Any] | None:
         return None
     rows, updated = _rows(folder / "metrics.jsonl")
     saved, saved_step = _newest_checkpoint(folder / "checkpoints")
-    step = int(_number(rows[0], "step") or 0) if rows else saved_step
+    step = int(number(rows[0], "step") or 0) if rows else saved_step
     if step is None:
         return None
-    facts = _facts(folder)
+    facts = facts_of(folder)
     settings = facts["settings"]
-    total = int(_number(settings, "max_steps") or 0) or None
+    total = int(number(settings, "max_steps") or 0) or None
     # Speeds of an earlier job with this run, such as the one that was retried, say nothing about this one.
     current = rows if updated >= (job["started"] or 0) else []
-    rates = sorted(rate for rate in (_number(row, "samples_per_second") for row in current) if rate and rate > 0)
+    rates = sorted(rate for rate in (number(row, "samples_per_second") for row in current) if rate and rate > 0)
     now = job["ended"] or time.time()
-    eta, size = None, _number(facts, "batch_size") or _number(settings, "batch_size")
+    eta, size = None, number(facts, "batch_size") or number(settings, "batch_size")
     if total and size and rates and job["state"] == "running":
         eta = max(0.0, max(0, total - step) * size / rates[len(rates) // 2] - max(0.0, now - updated))
     return {
@@ -88,7 +91,7 @@ def training_since(root: Path, job: dict[str, Any]) -> float | None:
     if folder is None:
         return None
     try:
-        started = datetime.fromisoformat(_facts(folder)["starts"][-1]["at"]).timestamp()
+        started = datetime.fromisoformat(facts_of(folder)["starts"][-1]["at"]).timestamp()
     except (LookupError, TypeError, ValueError, OverflowError, OSError):
         started = 0.0
     return max(started, job["started"] or 0.0)
@@ -105,7 +108,12 @@ def short(found: dict[str, Any] | None) -> str:
     return text + (f", loss {found['loss']:.4g}" if found["loss"] is not None else "")
 
 
-def _read(path: Path, most: int) -> tuple[bytes, float, bool]:
+def clean(text: str) -> str:
+    """Without what a terminal would interpret: control characters, escape codes, changes of direction."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def read(path: Path, most: int) -> tuple[bytes, float, bool]:
     """The last bytes of a regular file, when it was written, and whether that is all of it."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)  # O_NONBLOCK: a FIFO would hang
@@ -121,7 +129,7 @@ def _read(path: Path, most: int) -> tuple[bytes, float, bool]:
         return b"", 0.0, False
 
 
-def _parse(text: bytes) -> dict[str, Any]:
+def parse(text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):  # cut off by a kill or a full disk
@@ -131,15 +139,15 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 def _rows(path: Path) -> tuple[list[dict[str, Any]], float]:
     """The last rows that have a step, newest first, and when the last one was written."""
-    text, written, _ = _read(path, TAIL)
-    found = (row for row in map(_parse, reversed(text.split(b"\n"))) if _number(row, "step") is not None)
+    text, written, _ = read(path, TAIL)
+    found = (row for row in map(parse, reversed(text.split(b"\n"))) if number(row, "step") is not None)
     rows = list(islice(found, ROWS))
     return rows, written if rows else 0.0
 
 
-def _facts(folder: Path) -> dict[str, Any]:
-    text, _, whole = _read(folder / "run.json", WHOLE)
-    facts = _parse(text) if whole else {}
+def facts_of(folder: Path) -> dict[str, Any]:
+    text, _, whole = read(folder / "run.json", WHOLE)
+    facts = parse(text) if whole else {}
     return {**facts, "settings": facts["settings"] if isinstance(facts.get("settings"), dict) else {}}
 
 
@@ -157,7 +165,7 @@ def _newest_checkpoint(folder: Path) -> tuple[float, int | None]:
     return max(found, default=(0.0, None))
 
 
-def _number(row: dict[str, Any], name: str) -> float | None:
+def number(row: dict[str, Any], name: str) -> float | None:
     """A finite number; None for anything else."""
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -170,4 +178,4 @@ def _number(row: dict[str, Any], name: str) -> float | None:
 
 def _newest(rows: list[dict[str, Any]], name: str) -> float | None:
     """Its newest value: not every row has a loss, and where it is NaN, the row has null."""
-    return next((_number(row, name) for row in rows if name in row), None)
+    return next((number(row, name) for row in rows if name in row), None)

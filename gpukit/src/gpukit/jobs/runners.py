@@ -48,7 +48,7 @@ class JobError(Exception):
 class Started:
     """A job's first process (in containers: the docker command) and what copies its output to the log."""
 
-    def __init__(self, command: list[str], env: dict[str, str], log: Path, keep: list[int]) -> None:
+    def __init__(self, command: list[str], env: dict[str, str], log: Path, keep: list[int], folder: Path) -> None:
         code = (pkgutil.get_data("gpukit.jobs", "log.py") or b"").decode()
         self.logger = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", code, str(log), str(LOG_BYTES)],
@@ -71,6 +71,7 @@ class Started:
         try:
             self.process = subprocess.Popen(
                 command,
+                cwd=folder,
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=self.logger.stdin,
@@ -100,24 +101,31 @@ class Native:
     """Jobs as processes of this machine, as `./launch --native run` starts them."""
 
     kind = "native"
+    links = True  # in the checkouts of jobs, to outputs/ and data/
 
-    def __init__(self, make: Callable[[str], Project]) -> None:
+    def __init__(self, make: Callable[..., Project]) -> None:
+        """`make(gpus, folder)`: the project, with its code in that folder."""
         self.make = make
 
     def lease(self, number: int) -> dict[str, Any]:
         return {}
 
-    def command(self, lease: dict[str, Any], job: dict[str, Any], gpus: str) -> Command:
-        """What starts a job; it creates or updates the environment."""
-        env, held = self.prepare(gpus)
+    def command(self, lease: dict[str, Any], job: dict[str, Any], gpus: str, folder: Path) -> Command:
+        """What starts a job in `folder`; it creates or updates the environment."""
+        if job["sealed"]:
+            raise JobError("it was submitted with --no-credentials, which needs a container of its own: use Docker")
+        env, held = self.prepare(gpus, folder)
         return job["command"], {**env, "GPUKIT_JOB": str(job["id"]), TOKEN: lease["token"]}, held
 
-    def prepare(self, gpus: str) -> tuple[dict[str, str], list[int]]:
+    def prepare(self, gpus: str, folder: Path) -> tuple[dict[str, str], list[int]]:
         """The environment of a job, and the open files that it holds."""
         from gpukit.launch import native
 
-        project = self.make(gpus)
-        environment = native.ready(project)
+        project = self.make(gpus, folder)
+        try:
+            environment = native.ready(project)
+        finally:
+            os.chdir(project.root)  # the checkout will be removed
         return native.variables(project, environment), environment.held
 
     def signal(self, lease: dict[str, Any], number: int) -> None:
@@ -156,20 +164,20 @@ class Inside(Native):
 
     kind = "service"
 
-    def __init__(self, make: Callable[[str], Project], lock: WorkerLock) -> None:
+    def __init__(self, make: Callable[..., Project], lock: WorkerLock) -> None:
         super().__init__(make)
         self.lock = lock
 
     def lease(self, number: int) -> dict[str, Any]:
         return {"container": socket.gethostname(), "main": born(1)}
 
-    def command(self, lease: dict[str, Any], job: dict[str, Any], gpus: str) -> Command:
+    def command(self, lease: dict[str, Any], job: dict[str, Any], gpus: str, folder: Path) -> Command:
         given = self.make("").env
-        argv, env, held = super().command(lease, job, gpus)
+        argv, env, held = super().command(lease, job, gpus, folder)
         return argv, {**env, **{name: given[name] for name in job["variables"]}}, held
 
-    def prepare(self, gpus: str) -> tuple[dict[str, str], list[int]]:
-        env = dict(os.environ)
+    def prepare(self, gpus: str, folder: Path) -> tuple[dict[str, str], list[int]]:
+        env = {**os.environ, "GPUKIT_PROJECT": str(folder), "PYTHONPATH": str(folder / "src")}
         if gpus and gpus != "all":
             env.update(CUDA_VISIBLE_DEVICES=gpus, CUDA_DEVICE_ORDER="PCI_BUS_ID")
         return env, [os.dup(self.lock.file)]
@@ -179,8 +187,9 @@ class Container:
     """Jobs in containers of their own, as `./launch run` starts them."""
 
     kind = "container"
+    links = False
 
-    def __init__(self, make: Callable[[str], Project]) -> None:
+    def __init__(self, make: Callable[..., Project]) -> None:
         self.make = make
         self.project = make("")
         self.engine: Engine = self.project.engine
@@ -188,13 +197,14 @@ class Container:
     def lease(self, number: int) -> dict[str, Any]:
         return {"container": f"{self.project.tag}-job-{number}"}
 
-    def command(self, lease: dict[str, Any], job: dict[str, Any], gpus: str) -> Command:
-        """What starts a job; it builds the image if needed."""
+    def command(self, lease: dict[str, Any], job: dict[str, Any], gpus: str, folder: Path) -> Command:
+        """What starts a job with the code in `folder`; it builds the image if needed."""
         from gpukit.launch import container, image
 
-        project = self.make(gpus)
+        project = self.make(gpus, folder)
         project.prepare()
         image.ensure(project)
+        project.sealed = job["sealed"]
         more, _ = container.passed(project, job["variables"])
         arguments = [*container.flags(project, lease["container"], "job"), *more, "--log-driver=none"]
         arguments += [f"--env=GPUKIT_JOB={job['id']}", project.tag, *job["command"]]

@@ -40,7 +40,7 @@ print(", ".join(names))
 class ServiceWorker(Worker):
     def __init__(self, place: Path, table: Table, lock: WorkerLock, gpus: list[str] | None, server: list[str]) -> None:
         root = place.parents[1]
-        super().__init__(place, table, Inside(lambda gpus: Project(root, os.environ), lock), gpus, self._project)
+        super().__init__(place, table, Inside(lambda *_: Project(root, os.environ), lock), gpus, self._project)
         self.lock, self.root = lock, root
         self.command, self.server, self.server_from = server, None, 0.0
         self.probe: subprocess.Popen[str] | None = None
@@ -78,12 +78,14 @@ class ServiceWorker(Worker):
     def children(self) -> set[int]:
         return super().children() | {each.pid for each in (self.server, self.probe) if each}
 
-    def change(self, submitted: str) -> str:
-        if submitted == self.built:
+    def change(self, job: dict[str, Any]) -> str:
+        if job["project"] == self.built:
             return ""
-        if submitted and submitted == fingerprint(self.root):
+        if job["project"] and job["project"] == fingerprint(self.root):
             return "the project's environment is newer than the service's, which the job uses: `./launch up` updates it"
-        return super().change(submitted)
+        if job["project"] and job["code"]:
+            return "the service's environment is not that of the job's code, and the job uses it"
+        return super().change(job)
 
     # The HTTP server
 

@@ -33,9 +33,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 
+from gpukit.host import frozen
 from gpukit.host.project import secret
 from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, fingerprint, folder
-from gpukit.jobs.commands import named, package, plain
+from gpukit.jobs import ledger
+from gpukit.jobs.commands import compared, named, package, plain, retried
 from gpukit.jobs.gpus import gpus
 from gpukit.jobs.metrics import registry
 from gpukit.jobs.progress import progress, run_of
@@ -60,6 +62,7 @@ class Submission(BaseModel):
     after: int | None = Field(None, ge=1, le=2**62)
     max_hours: float | None = Field(None, gt=0, allow_inf_nan=False)
     variables: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field([], max_length=100)
+    latest: bool = False
 
 
 class Login(BaseModel):
@@ -187,7 +190,7 @@ def application(root: Path, any_command: bool = False) -> Guard:
 
     def view(job: dict[str, Any]) -> dict[str, Any]:
         names = ("id", "state", "note", "command", "gpus", "priority", "after", "max_hours", "variables", "submitted")
-        names += ("started", "ended", "ran", "starts", "status", "position")
+        names += ("started", "ended", "ran", "starts", "status", "position", "code")
         if job["id"] not in ended or job["state"] not in FINAL:
             found = progress(root, job) if job["starts"] and run_of(job["command"]) else None
             if job["state"] in FINAL:
@@ -231,6 +234,13 @@ def application(root: Path, any_command: bool = False) -> Guard:
         with Table(place) as table:
             return view(table.get(number))
 
+    @app.get("/compare")
+    def compare(ids: str = "", metric: str = "", text: bool = False) -> Response:
+        if not re.fullmatch(r"(\d{1,18}(,\d{1,18})*)?", ids, re.ASCII):
+            raise HTTPException(400, "ids: write numbers, as in ids=1,2")
+        found = compared(root, [int(number) for number in ids.split(",") if number], metric)
+        return PlainTextResponse("\n".join(ledger.aligned(ledger.table(found)))) if text else JSONResponse(found)
+
     @app.post("/jobs", status_code=201)
     def submit(given: Submission) -> dict[str, Any]:
         facts = given.model_dump()
@@ -251,9 +261,12 @@ def application(root: Path, any_command: bool = False) -> Guard:
             if names_run and not run_of(command):
                 raise HTTPException(400, "command: a run's name has letters, digits, dots, dashes, and underscores")
         project = environment(root, int(time.monotonic()))
-        with adding, Table(place) as table:
-            number = table.submit(command, project=project, **facts)
-            note = table.get(number)["note"]
+        latest = facts.pop("latest")
+        with frozen.submitting(root):
+            code = "" if latest else frozen.freeze(root)
+            with adding, Table(place) as table:
+                number = table.submit(command, project=project, code=code, **facts)
+                note = table.get(number)["note"]
         return {"id": number, "note": note}
 
     @app.delete("/jobs/{number}")
@@ -264,7 +277,7 @@ def application(root: Path, any_command: bool = False) -> Guard:
     @app.post("/jobs/{number}/retry", status_code=201)
     def retry(number: Number) -> dict[str, Any]:
         with adding, Table(place) as table:
-            return {"id": table.retry(number, fingerprint(root))}
+            return {"id": retried(table, root, number)}
 
     @app.post("/jobs/{number}/move")
     def move(number: Number) -> dict[str, Any]:

@@ -11,11 +11,13 @@ import json
 import math
 import os
 import re
+import secrets
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import frozen
 from gpukit.jobs.table import FINAL
 from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, say
@@ -32,7 +34,7 @@ def folder(root: Path) -> Path:
     return located(".launch/slurm", root)
 
 
-def submit(root: Path, command: list[str], package: str, env: dict[str, str], run: str = "", **facts: Any) -> str:
+def submit(root: Path, command: list[str], package: str, env: dict[str, str], code: str = "", **facts: Any) -> str:
     """Hand a job to sbatch; its ID in the table, such as s12. `env`: with the values of its variables."""
     script = root / SCRIPT
     if not script.is_file():
@@ -57,13 +59,41 @@ def submit(root: Path, command: list[str], package: str, env: dict[str, str], ru
         options += [f"--dependency=afterok:{get(root, after)['slurm']}", "--kill-on-invalid-dep=no"]
     options += [f"--time={math.ceil(hours * 60)}"] if hours else []
     env = {key: value for key, value in env.items() if key not in ("RUN_NAME", "REQUEUE")}
-    env.update({"RUN_NAME": name or run} if name or run else {}, **({"REQUEUE": "no"} if hours else {}))
-    number = ask(["sbatch", *options, SCRIPT, *arguments], root, env).strip().partition(";")[0]
-    command = [*command[:3], f"--name={name or run or number}", *arguments]
+    env.update({"RUN_NAME": name} if name else {}, **({"REQUEUE": "no"} if hours else {}))
+    place = check_out(root, code, env) if code else root
+    options += [f"--chdir={place}", f"--output={root}/cluster/%j.log"]
+    try:
+        number = ask(["sbatch", *options, str(place / SCRIPT), *arguments], root, env).strip().partition(";")[0]
+    except RefusalError:
+        if code:
+            frozen.remove(root, place, place.name)
+        raise
+    command = [*command[:3], f"--name={name or number}", *arguments]
     job = {"id": f"s{number}", "slurm": number, "state": "queued", "command": command, "submitted": time.time()}
     job.update(facts, note="", status=None, started=None, ended=None, ran=0, starts=0, wanted="", priority=0)
-    write(root, {**job, "position": job["submitted"], "log": f"cluster/{number}.log"})
+    folder = str(place.relative_to(root)) if code else ""
+    write(root, {**job, "position": job["submitted"], "log": f"cluster/{number}.log", "code": code, "folder": folder})
     return f"s{number}"
+
+
+def check_out(root: Path, code: str, env: dict[str, str]) -> Path:
+    """The folder of a job's code, for all nodes; `env` says where in it the project's own folders are."""
+    place = folder(root) / f"code-{secrets.token_hex(4)}"
+    folder(root).mkdir(mode=0o700, parents=True, exist_ok=True)
+    native = env.get("RUN_IN", "native") == "native"
+    frozen.check_out(root, code, place, links=native)
+    for image in root.glob("cluster/image.*"):
+        (place / "cluster" / image.name).symlink_to(image)
+    env.setdefault("OUTPUTS", str(root / "outputs"))
+    if not native:
+        shared = {frozen.borrowed(root, place): ".git/shared", **{root / name: name for name in frozen.SHARED}}
+        env["SHARED"] = ",".join(f"{source}:/workspace/{target}" for source, target in shared.items())
+    return place
+
+
+def codes(root: Path, since: float) -> set[str]:
+    """The code of the jobs that have not ended, or not before that moment."""
+    return {job.get("code", "") for job in stored(root) if (job["ended"] or math.inf) >= since}
 
 
 def split(arguments: list[str]) -> tuple[str, list[str]]:
@@ -102,12 +132,18 @@ def write(root: Path, job: dict[str, Any]) -> None:
     draft.replace(folder(root) / f"{job['slurm']}.json")
 
 
-def jobs(root: Path) -> list[dict[str, Any]]:
-    """This project's jobs on Slurm, as they are now."""
+def stored(root: Path) -> list[dict[str, Any]]:
+    """This project's jobs on Slurm, as they were when Slurm was last asked."""
     found = []
     for path in sorted(folder(root).glob("*.json")):
         with contextlib.suppress(OSError, ValueError):
             found.append(json.loads(path.read_text(encoding="utf-8")))
+    return found
+
+
+def jobs(root: Path) -> list[dict[str, Any]]:
+    """This project's jobs on Slurm, as they are now."""
+    found = stored(root)
     if any(job["state"] not in FINAL for job in found):
         try:
             query = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%M|%r"]
@@ -119,6 +155,9 @@ def jobs(root: Path) -> list[dict[str, Any]]:
             if job["state"] not in FINAL:
                 before = dict(job)
                 refresh(root, job, rows.get(job["slurm"]))
+                if job["state"] in FINAL and job.get("folder"):
+                    left = frozen.remove(root, root / job["folder"], f"{job['slurm']}-files")
+                    job["note"] = "; ".join(filter(None, (job["note"], left)))
                 if job != before:
                     write(root, job)
     return found
@@ -134,7 +173,7 @@ def refresh(root: Path, job: dict[str, Any], row: list[str] | None) -> None:
         if state == "running" and not job["starts"]:
             job.update(starts=1, started=time.time() - job["ran"])
     if not row or state in FINAL:
-        path = root / f"cluster/{job['slurm']}.status"
+        path = root / job.get("folder", "") / f"cluster/{job['slurm']}.status"
         with contextlib.suppress(OSError, ValueError):
             text = path.read_text(encoding="utf-8").strip()
             job["status"] = int(text) if text.isdecimal() else None
@@ -184,4 +223,7 @@ def retry(root: Path, number: str, package: str, env: dict[str, str]) -> str:
     if job["state"] not in FINAL:
         raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
     same = {name: job[name] for name in ("gpus", "max_hours", "variables")}
+    same["code"] = job.get("code", "")
+    if same["code"]:
+        frozen.keep(root, same["code"])
     return submit(root, job["command"], package, env, after=None, **same)

@@ -57,6 +57,12 @@ MIGRATIONS = [
     CREATE INDEX jobs_state ON jobs (state, submitted, started, ended, ran);
     CREATE INDEX jobs_ended ON jobs (ended);
     """,
+    # The commit of the job's code, empty for the project as it is at the start; and "credentials network": what the
+    # job has to do without.
+    """
+    ALTER TABLE jobs ADD COLUMN code TEXT NOT NULL DEFAULT '';
+    ALTER TABLE jobs ADD COLUMN sealed TEXT NOT NULL DEFAULT '';
+    """,
 ]
 
 
@@ -146,6 +152,14 @@ class Table:
             )
             return {row[0]: tuple(row[1:]) for row in found.fetchall()}
 
+    def codes(self, since: float) -> set[str]:
+        """The code of the jobs that have not ended, or not before that moment."""
+        with self._explained():
+            found = self.base.execute(
+                f"SELECT code FROM jobs WHERE state IN {ALIVE} UNION SELECT code FROM jobs WHERE ended >= ?", (since,)
+            )
+            return {row[0] for row in found.fetchall()}
+
     def ended_before(self, number: int, moment: float) -> bool:
         return bool(self._rows("id = ? AND ended < ?", (number, moment)))
 
@@ -206,11 +220,11 @@ class Table:
         return "canceled"
 
     def retry(self, number: int, project: str) -> int:
-        """Add a job with the same command and run; jobs that are held because of the old one wait for the new one."""
+        """Add a job with the same command, code, and run; jobs that are held because of the old one wait for it."""
         job = self.get(number)
         if job["state"] not in FINAL:
             raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
-        same = {name: job[name] for name in ("gpus", "priority", "max_hours", "variables")}
+        same = {name: job[name] for name in ("gpus", "priority", "max_hours", "variables", "code", "sealed")}
         new = self.submit(job["command"], project=project, note=f"retry of job {number}", **same)
         with self.change() as base:
             base.execute("UPDATE jobs SET after = ? WHERE after = ? AND state = 'held'", (new, number))

@@ -7,18 +7,22 @@ nothing does, and puts them back into the queue; training then resumes from its 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpukit.host import frozen
 from gpukit.host.project import Project
 from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born, fingerprint
+from gpukit.jobs import slurm
 from gpukit.jobs.runners import Container, JobError, Native, Outside, Started, adopt_orphans, adopted
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -29,6 +33,16 @@ RETRY = 30.0  # seconds until a start is tried again that failed for a reason ou
 KEEP_RAN = 15.0  # how often the time that a job has run is written down, for --max-hours
 MOST_KILLS = 5  # stops of a job's container from outside, after which it is not restarted
 LOG_DAYS = 30  # after a job has ended
+
+
+class Limits(NamedTuple):
+    """`hours`: GPU-hours of what the worker starts, without a GPU hours; `free`: bytes of the disk, for a start."""
+
+    hours: float = math.inf
+    free: float = 0
+
+
+NO_LIMITS = Limits()
 
 
 class Active:
@@ -47,14 +61,28 @@ class Active:
         """How long it has run since that was written down."""
         return time.monotonic() - self.counted
 
+    def promised(self) -> float:
+        """The GPU-hours that it may still use by its --max-hours."""
+        hours = (self.job["max_hours"] or 0) - self.job["ran"] / 3600 - (time.monotonic() - self.begun) / 3600
+        return max(0.0, hours) * len(self.gpus)
+
 
 class Stopped(BaseException):
     """The worker is to stop, and no job has started yet."""
 
 
 class Worker:
-    def __init__(self, place: Path, table: Table, runner: Any, gpus: list[str] | None, project: Callable[[], Any]):
+    def __init__(
+        self,
+        place: Path,
+        table: Table,
+        runner: Any,
+        gpus: list[str] | None,
+        project: Callable[[], Any],
+        limits: Limits = NO_LIMITS,
+    ) -> None:
         """`gpus`: those to share out, None without GPUs. `project`: the project as its files are now."""
+        self.limits, self.used = limits, 0.0  # the second: GPU-hours of jobs that have ended
         self.place, self.table, self.runner, self.gpus, self.project = place, table, runner, gpus, project
         self.active: dict[int, Active] = {}
         self.stopping = 0
@@ -104,13 +132,19 @@ class Worker:
         if self.stopping:
             for active in self.active.values():
                 self._end(active, "interrupted")
+        spent = self._spent() >= self.limits.hours
         for active in list(self.active.values()):
+            if spent:
+                self._end(active, "out of time")
             self._look_after(active)
+        if spent and not self.active:
+            self.stopping += 1
         if not self.stopping and time.monotonic() >= self.not_before:
             self._start_what_fits()
         if time.monotonic() - self.cleaned > 3600 or not self.cleaned:
             self.cleaned = time.monotonic()
             self.remove_old_logs()
+            self.remove_old_code()
 
     # After a worker that was killed
 
@@ -140,6 +174,33 @@ class Worker:
         kinds = {kind.kind: kind for kind in (Native, Container, Outside)}
         return kinds[lease["kind"]](self.runner.make)
 
+    # Limits
+
+    def _spent(self) -> float:
+        """The GPU-hours of the jobs that this worker has started."""
+        now = time.monotonic()
+        return self.used + sum((now - each.begun) / 3600 * len(each.gpus) for each in self.active.values())
+
+    def _refused(self, job: dict[str, Any], wanted: int) -> str:
+        """Why a job may not start now, by the limits."""
+        needed = max(0.0, (job["max_hours"] or 0) - job["ran"] / 3600) * wanted
+        left = self.limits.hours - self._spent() - sum(each.promised() for each in self.active.values())
+        if left <= 0 or needed > left:
+            needs = f"it needs up to {needed:.3g} GPU-hours, and " if needed else ""
+            return f"not started: {needs}{max(0.0, left):.3g} of --budget are left"
+        disk = next(path for path in (self.place.parents[1] / "outputs", self.place) if path.is_dir())
+        free = shutil.disk_usage(disk).free
+        if free < self.limits.free:
+            least = f"{self.limits.free / 1e9:.3g} GB by --keep-free"
+            return f"not started: {free / 1e9:.3g} GB of the disk are free, and not {least}"
+        return ""
+
+    def not_started(self) -> None:
+        """Say which jobs are left because of a limit."""
+        left = [job for job in self.table.next() if job["note"].startswith("not started: ")]
+        for job in left:
+            say(f"Job {job['id']} was {job['note']}.")
+
     # Starting
 
     def _free(self) -> list[str]:
@@ -148,7 +209,9 @@ class Worker:
 
     def _start_what_fits(self) -> None:
         slots, env = self.gpus or ["cpu"], None
-        for job in self.table.next():
+        jobs = self.table.next()
+        over_budget = 0
+        for job in jobs:
             wanted = job["gpus"] if self.gpus else 1
             if job["variables"] and env is None:
                 env = self.project().env
@@ -165,13 +228,22 @@ class Worker:
             free = self._free()
             if wanted > len(free):
                 return  # so that small jobs do not keep a large one waiting forever
+            refused = self._refused(job, wanted)
+            if refused:
+                if job["note"].partition(":")[0] != refused.partition(":")[0]:
+                    self.table.update(job["id"], note=refused)
+                    say(f"Job {job['id']} is {refused}.")
+                over_budget += "--budget" in refused
+                continue
             self._start(job, free[:wanted])
+        if jobs and over_budget == len(jobs) and not self.active:
+            self.stopping += 1
 
     def _start(self, job: dict[str, Any], gpus: list[str]) -> None:
         number = job["id"]
         lease = {"kind": self.runner.kind, "token": secrets.token_hex(16), "boot": boot_id(), "pid": 0, "born": ""}
         lease.update(self.runner.lease(number))
-        note = self.change(job["project"])
+        note = self.change(job)
         self.runner.remove(lease)
         if not self.table.claim(number, lease, note):
             return
@@ -184,12 +256,14 @@ class Worker:
         try:
             self.preparing = True
             try:
-                command = self.runner.command(lease, job, ",".join(gpus) if self.gpus else "")
+                folder = self.code(job)
+                command = self.runner.command(lease, job, ",".join(gpus) if self.gpus else "", folder)
             finally:
                 self.preparing = False
-            started = Started(command[0], command[1], self.log(number), command[2])
+            started = Started(command[0], command[1], self.log(number), command[2], folder)
         except JobError as error:
             self.table.end(number, "failed", 0, str(error), 127)
+            self.remove_code(number)
             say(f"Job {number} failed: {error}.")
             return
         except Stopped:
@@ -203,9 +277,39 @@ class Worker:
         lease.update(pid=started.process.pid, born=born(started.process.pid))
         self.table.update(number, lease=lease)
 
-    def change(self, submitted: str) -> str:
+    def code(self, job: dict[str, Any]) -> Path:
+        """The folder in which a job runs: a checkout of its code, or the project for one of `submit --latest`."""
+        root, folder = self.place.parents[1], self.place / str(job["id"])
+        if not job["code"]:
+            return root
+        try:
+            frozen.check_out(root, job["code"], folder, self.runner.links)
+        except RefusalError as refusal:
+            if refusal.id == "code-gone":
+                raise JobError(str(refusal).rstrip(".")) from None
+            raise
+        return folder
+
+    def remove_code(self, number: int) -> None:
+        """Remove the checkout of a job that has ended."""
+        left = frozen.remove(self.place.parents[1], self.place / str(number), f"job-{number}-files")
+        if left:
+            note = self.table.get(number)["note"]
+            self.table.update(number, note="; ".join(filter(None, (note, left))))
+            say(f"Job {number}: {left}.")
+
+    def remove_old_code(self) -> None:
+        """Remove the checkouts that a killed worker has left, and let git remove the code that no job needs."""
+        frozen.remove_drafts(self.place)
+        for path in self.place.iterdir():
+            if path.name.isdecimal() and path.is_dir() and self.table.get(int(path.name))["state"] in FINAL:
+                self.remove_code(int(path.name))
+        since, root = time.time() - frozen.DAYS * 86400, self.place.parents[1]
+        frozen.forget(root, self.table.codes(since) | slurm.codes(root, since))
+
+    def change(self, job: dict[str, Any]) -> str:
         """What to report if a job does not run with the environment that the project had at its `submit`."""
-        changed = submitted and submitted != fingerprint(self.project().root)
+        changed = not job["code"] and job["project"] and job["project"] != fingerprint(self.project().root)
         return "the project's environment has changed since `submit`, and the job uses the new one" if changed else ""
 
     # Running
@@ -263,7 +367,10 @@ class Worker:
             state = "failed" if state == "interrupted" else state
             self.table.end(number, state, active.seconds, note, status)
         self.active.pop(number)
+        self.used += (time.monotonic() - active.begun) / 3600 * len(active.gpus)
         say(f"Job {number}: {state}" + (f" ({note})." if note else "."))
+        if self.table.get(number)["state"] in FINAL:
+            self.remove_code(number)
 
     def _sweep(self, active: Active) -> None:
         """End the processes that the job left behind."""
@@ -322,7 +429,9 @@ def gpus_of(project: Project) -> list[str] | None:
     return found or ["all"]
 
 
-def process(project: Project, native: bool, make: Callable[[str], Project], place: Path) -> int:
+def process(
+    project: Project, native: bool, make: Callable[..., Project], place: Path, limits: Limits = NO_LIMITS
+) -> int:
     """Process the queue in this terminal."""
     lock = WorkerLock(place)
     if not lock.take():
@@ -331,9 +440,12 @@ def process(project: Project, native: bool, make: Callable[[str], Project], plac
         lock.sign()
         project.refuse_another_gpukit()
         with Table(place) as table:
-            worker = Worker(place, table, (Native if native else Container)(make), gpus_of(project), lambda: make(""))
+            worker = Worker(
+                place, table, (Native if native else Container)(make), gpus_of(project), lambda: make(""), limits
+            )
             say("Processing the queue; Ctrl-C stops, and jobs that run resume the next time.")
             worker.run()
+            worker.not_started()
             left = len(table.next())
             say(f"Stopped: {left} job(s) in the queue." if left else "Stopped: the queue is empty.")
     finally:

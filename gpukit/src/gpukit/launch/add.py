@@ -11,7 +11,7 @@ from gpukit.errors.known import match_signs
 from gpukit.findings import checks as running
 from gpukit.host.project import Project
 from gpukit.launch import image
-from gpukit.launch.container import enter, flags, start, workplaces
+from gpukit.launch.container import ask, enter, flags, start, workplaces
 from gpukit.launch.found import Found
 from gpukit.project import dependencies, pyproject
 from gpukit.project.location import is_adopted
@@ -22,7 +22,8 @@ MAY_REPLACE = """
 import importlib.metadata, os, sys
 sys.exit(not all(os.access(importlib.metadata.distribution(name)._path, os.W_OK) for name in sys.argv[1:]))
 """
-INSTALL = ["uv", "pip", "install", "--requirement=-"]  # what the build installs, with the new packages
+FROM_INPUT = "--requirement=-"
+INSTALL = ["uv", "pip", "install", FROM_INPUT]  # what the build installs, with the new packages
 # Fail after 5 seconds if the index cannot be connected to; one that is only slow keeps uv's timeouts and retries.
 # https://docs.astral.sh/uv/reference/environment/ (2026-11-23)
 AT_ONCE = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5"}
@@ -137,10 +138,15 @@ def requirements(project: Project, text: str, packages: list[str]) -> str:
     return "".join(f"{line}\n" for line in dict.fromkeys([*dependencies.wanted(project.root, text), *packages]))
 
 
-def inside(project: Project, found: Found, command: list[str], env: dict[str, str] | None = None) -> list[str]:
-    """`docker exec`, with requirements on standard input."""
+def inside(
+    project: Project, found: Found, command: list[str], env: dict[str, str] | None = None, reads: bool = True
+) -> list[str]:
+    """`docker exec`; `reads`: requirements on standard input. Without that, it is not attached.
+
+    Podman 5.4 loses the output of some programs that end without reading it (4 of 30 calls of `cat`, 2026-11-26).
+    """
     arguments = enter(project, found, command, interactive=False)
-    arguments[1:1] = ["--interactive", *(f"--env={name}={value}" for name, value in (env or {}).items())]
+    arguments[1:1] = ["--interactive"] * reads + [f"--env={name}={value}" for name, value in (env or {}).items()]
     # a throw-away container may replace packages, as the build may
     return ["exec", "--user=0:0", *arguments[1:]] if found.role == "add" else arguments
 
@@ -149,10 +155,12 @@ def attempt(project: Project, found: Found, packages: list[str], wanted: str, ex
     """Resolve, then install; why this container, which runs, cannot take it, or a refusal with nothing changed."""
 
     def place(command: list[str], stdin: bytes) -> tuple[int, str, str]:
-        return project.engine.call(*inside(project, found, command), stdin=stdin)
+        return ask(project, False, *inside(project, found, command, reads=bool(stdin)), stdin=stdin)
 
     def call(*command: str, **env: str) -> tuple[int, str, str]:
-        return project.engine.call(*inside(project, found, list(command), env), stdin=wanted.encode())
+        reads = FROM_INPUT in command
+        stdin = wanted.encode() if reads else b""
+        return ask(project, False, *inside(project, found, list(command), env, reads), stdin=stdin)
 
     replaced: list[str] = []
     # a container that stays may be older than pyproject.toml: then the new packages alone may still fit it
@@ -167,7 +175,7 @@ def attempt(project: Project, found: Found, packages: list[str], wanted: str, ex
             replaced = replaced or changed
             continue
         examine(place)
-        code, errors = project.engine.stream(*inside(project, found, way), stdin=wanted.encode())
+        code, errors, _ = ask(project, True, *inside(project, found, way), stdin=wanted.encode())
         if code:
             raise refusal(project, errors, packages, "")
         return ""

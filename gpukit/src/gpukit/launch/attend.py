@@ -10,17 +10,22 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from gpukit.errors.known import match_signs
+from gpukit.host import podman
 from gpukit.host.engine import Engine, copy
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 YOUNG = 1.0  # seconds in which a container's first process may not listen to signals yet, and has nothing to save
 CTRL_C = b"\x03"
-OF_THE_ENGINE = (b"docker: ", b"invalid argument ", b"unknown ", b"[FATAL tini ")  # how its own errors begin
+# How an engine's own errors begin. Programs may begin theirs in the same way.
+OF_THE_ENGINE = {
+    "docker": (b"docker: ", b"invalid argument ", b"unknown ", b"[FATAL tini "),
+    "podman": (b"Error: ", podman.INIT_FAILED),
+}
 
 
 def terminal_flags(reads: bool = True) -> list[str]:
@@ -47,6 +52,8 @@ class Attended:
         self.process: subprocess.Popen[bytes] | None = None
         self.stopped = 0
         self.begun = 0.0
+        self.shown = False  # what looks like the engine's error is the program's
+        self.own = OF_THE_ENGINE[engine.name]
 
     def run(self, *arguments: str) -> int:
         command = self.engine.argv(*arguments)
@@ -70,7 +77,7 @@ class Attended:
                     self._signal(self.stopped)
                 assert self.process.stderr
                 with self.process.stderr as stderr:
-                    output = copy(stderr.fileno(), 2, hold=OF_THE_ENGINE)
+                    output = copy(stderr.fileno(), 2, hold=self.own, release=self._is_the_programs)
                 code = self.process.wait()
         finally:
             code = self.process.returncode if self.process else None
@@ -78,7 +85,7 @@ class Attended:
                 self.engine.remove(self.name)
             for number, handler in before.items():
                 signal.signal(number, handler)
-        return self._judge(code, output)
+        return self._judge(code, output, arguments)
 
     @contextlib.contextmanager
     def _keyboard(self) -> Iterator[int]:
@@ -87,13 +94,22 @@ class Attended:
         From its own start on, docker sends Ctrl-C to the container as any other key. Until the program runs, nothing
         receives it there, so it is a signal too.
         """
+        import fcntl
         import pty  # here, because only an interactive run needs these
         import termios
         import threading
         import tty
 
+        def resize(*_: Any) -> None:
+            """Podman takes the size of the terminal that it reads, Docker that of its output."""
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
+            if self.process:
+                self.process.send_signal(signal.SIGWINCH)
+
         before = termios.tcgetattr(0)
         ours, theirs = pty.openpty()
+        resize()
+        resized = signal.signal(signal.SIGWINCH, resize)
         end, ended = os.pipe()
         os.set_blocking(ours, False)
         tty.setraw(theirs)
@@ -106,6 +122,7 @@ class Attended:
             os.close(ended)
             typing.join()
             termios.tcsetattr(0, termios.TCSADRAIN, before)
+            signal.signal(signal.SIGWINCH, resized)
             for descriptor in (ours, theirs, end):
                 os.close(descriptor)
 
@@ -138,11 +155,21 @@ class Attended:
     def _runs(self) -> bool:
         return self.engine.call("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true"
 
-    def _judge(self, code: int, output: str) -> int:
+    def _is_the_programs(self) -> bool:
+        self.shown = self._runs()
+        return self.shown
+
+    def _is_the_engines(self, code: int, output: str) -> bool:
+        """Whether this error is not a program's: Podman's begin as many programs' do, and then name what failed."""
+        return not self.engine.podman or code == ENGINE_FAILED or podman.is_own(output)
+
+    def _judge(self, code: int, output: str, arguments: Sequence[str]) -> int:
         if self.stopped and (code < 0 or code == ENGINE_FAILED):  # a start that was interrupted has not failed
             return 128 + self.stopped
-        if output.encode().startswith(OF_THE_ENGINE):
-            if code in (ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND):
+        if self.engine.podman:
+            code, output = podman.init_failed(code, output, arguments)
+        if output.encode().startswith(self.own) and not self.shown:
+            if code in (ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND) and self._is_the_engines(code, output):
                 refusal = self.engine.explain(output, "The container cannot start")
                 refusal.code = code
                 raise refusal
@@ -170,3 +197,4 @@ class Attended:
                 self.process.wait(timeout=1)  # it may just have ended
             if self.process.poll() is None:
                 self.process.kill()  # nothing has run yet, so there is nothing to save
+                self.engine.remove(self.name)  # Podman's container would keep our stderr open

@@ -19,6 +19,7 @@ from gpukit.launch.found import Found, own, vscode
 from gpukit.project.messages import RefusalError, announced, say
 
 FORMAT = "--format={{.ID}}\t{{.Repository}}:{{.Tag}}\t{{.Size}}"
+PRUNE = {"docker": "docker builder prune", "podman": "podman image prune"}
 CHECKPOINTS = ("checkpoints/step-*", "step-*.pt", "checkpoint-*", "*.ckpt")
 
 
@@ -127,7 +128,7 @@ def built_here(project: Project, containers: list[Found], kept: list[str]) -> Pa
 
     note = (
         "A layer that several images share is counted once, and not if another project's image needs it. The build "
-        "cache of all projects also keeps layers: `docker builder prune` frees their space."
+        f"cache of all projects also keeps layers: `{PRUNE[project.engine.name]}` frees their space."
     )
     return Part("containers, networks, and images", lines, remove, note * bool(pictures))
 
@@ -175,7 +176,7 @@ def images(project: Project, theirs: list[Found]) -> list[tuple[str, str, str]]:
     for one in wanted:
         output = project.engine.get("images", f"--filter={one}", FORMAT)
         for line in output.splitlines():
-            identity, name, size = line.split("\t")
+            identity, name, size = line.replace("localhost/", "").split("\t")  # Podman's prefix of local images
             if not any(image.startswith(f"sha256:{identity}") for image in used):
                 found.setdefault(identity, (identity, name, size))
     return list(found.values())

@@ -8,6 +8,7 @@ import re
 import time
 
 from gpukit.errors.known import match_signs
+from gpukit.host import podman
 from gpukit.host.memory import VARIABLE
 from gpukit.host.preflight import preflight
 from gpukit.host.project import Project, secret
@@ -55,6 +56,33 @@ def command(project: Project, *arguments: str) -> list[str]:
     files = ["compose.yaml"] + ["compose.cpu.yaml"] * project.cpu
     extra = ["--file=-"] if override(project) else []
     return ["compose", *(f"--file={project.root / file}" for file in files), *extra, *arguments]
+
+
+def up_on_podman(project: Project) -> None:
+    """Start the trackers, beside the container that `podman run` starts: requests for GPUs are dropped in silence.
+
+    https://github.com/containers/podman/issues/19338 (2026-11-26)
+    """
+    project.engine.env.update(variables(project), COMPOSE_PROJECT_NAME=name(project), **podman.COMPOSE)
+    code, listed, errors = project.engine.call(
+        *command(project, "config", "--services"), stdin=override(project).encode()
+    )
+    if code:
+        raise refusal(project, errors)
+    servers = sorted({*listed.split()} - {"dev", "jobs"})
+    if is_service(project.root):
+        say(
+            "Podman's Compose requests no GPU, so the service `jobs` is not started: `./launch jobs run` does its work."
+        )
+    if not servers:
+        return
+    say(f"Starting {' and '.join(servers)}: each is listed as soon as it responds.")
+    start = command(project, "up", "--detach", "--no-deps", *servers)
+    code, output = project.engine.stream(*start, stdin=override(project).encode())
+    if code:
+        raise refusal(project, output)
+    if failed := wait(project):
+        raise RefusalError(f"{' and '.join(failed)} failed: `./launch logs {failed[0]}` shows its whole log.")
 
 
 def up(project: Project) -> str:
@@ -172,7 +200,7 @@ def undo(project: Project, before: list[str]) -> None:
 
 def refusal(project: Project, output: str) -> RefusalError:
     """Why the services cannot start; of a port that is taken also its number, and the variable that moves it."""
-    found = project.engine.explain(output, "Docker Compose cannot start the services")
+    found = project.engine.explain(output, f"{project.engine.title} Compose cannot start the services")
     taken = match_signs(output, "port-allocated")
     port = next(filter(None, taken.groups()), "") if taken else ""
     if not port:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
 import secrets
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from typing import Any
 
 from gpukit.errors.known import match_signs
 from gpukit.host import queue
@@ -16,6 +22,7 @@ from gpukit.launch import compose, image
 from gpukit.launch.attend import Attended, terminal_flags
 from gpukit.launch.found import Found, own, vscode
 from gpukit.project.devcontainer import mount_argument
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 
 DOCKERS_OWN = re.compile(r"PATH|HOME|(?:DOCKER|BUILDX|SSH|LD)_\w+")  # variables that the docker command itself reads
@@ -24,10 +31,13 @@ JUST_STARTED = 30  # seconds in which a program may not have printed anything, b
 
 def flags(project: Project, name: str, role: str, remote: bool = True) -> list[str]:
     """What every container of this project gets: the same that VS Code makes of the same file."""
+    if project.sealed:
+        from gpukit.launch import sealed
+
+        return sealed.container_flags(project, name, role)
     config = project.config
     found = [f"--name={name}", f"--label={project.label}", f"--label=gpukit.role={role}"]
-    mounts = [config.workspace_mount, *config.mounts] if config.workspace_mount else config.mounts
-    found += [f"--mount={mount_argument(mount)}" for mount in mounts]
+    found += [f"--mount={mount_argument(mount)}" for mount in [*workspace(project), *config.mounts]]
     found += environment(project, config.container_env)
     found += [f"--user={config.remote_user}"] if config.remote_user else []
     found += config.run_args
@@ -36,6 +46,19 @@ def flags(project: Project, name: str, role: str, remote: bool = True) -> list[s
     if project.as_root:
         found += ["--user=0:0", f"--env=HOME=/home/{config.remote_user or 'dev'}"]
     return found
+
+
+def workspace(project: Project) -> list[dict[str, Any]]:
+    """The mount of the project's folder; for a job, of its checkout and of what it shares with the project."""
+    mount, target = project.config.workspace_mount, project.config.workspace_folder
+    if not mount or project.code == project.root:
+        return [mount] if mount else []
+    from gpukit.host import frozen  # here, because only jobs need it
+
+    places = {target: project.code, **{f"{target}/{name}": project.root / name for name in frozen.SHARED}}
+    found = [{**mount, "source": str(source), "target": place} for place, source in places.items()]
+    objects = str(frozen.borrowed(project.root, project.code))
+    return [*found, {**mount, "source": objects, "target": f"{target}/.git/shared", "readonly": True}]
 
 
 def environment(project: Project, variables: dict[str, str]) -> list[str]:
@@ -161,6 +184,28 @@ def run(
     return 128 + attended.stopped if trial and code and attended.stopped else code
 
 
+def run_sealed(project: Project, without: str, command: list[str], *given: list[str]) -> int:
+    """Run a command without credentials, in a checkout of the project's code that is gone afterwards."""
+    from gpukit.host import frozen
+
+    if is_adopted(project.root):
+        raise RefusalError("This needs a project whose results go to outputs/: the repository's are not known.")
+    place = project.located(frozen.PLACE)
+    for old in place.glob("run-*"):
+        if not queue.born(int(old.name[len("run-") :])):  # of a command that was killed
+            frozen.remove(project.root, old, f"{old.name}-files")
+    folder = place / f"run-{os.getpid()}"
+    try:
+        frozen.check_out(project.root, frozen.freeze(project.root), folder, links=False)
+        copy = Project(folder, project.given, project.cpu, project.chosen_gpus, project.dry)
+        copy.sealed = without
+        return run(copy, command, *given)
+    finally:
+        left = frozen.remove(project.root, folder, f"{folder.name}-files")
+        if left:
+            say(f"F{left[1:]}.")
+
+
 def run_detached(
     project: Project,
     command: list[str],
@@ -198,7 +243,7 @@ def make_room(project: Project, name: str, otherwise: str) -> None:
 
 def up(project: Project) -> str:
     """Start the container that stays, unless it runs; its name."""
-    if compose.there(project):
+    if compose.there(project) and not project.engine.podman:
         return compose.up(project)
     name = f"{project.tag}-dev"
     arguments = ["--detach", *flags(project, name, "dev", remote=False), project.tag, "sleep", "infinity"]
@@ -206,11 +251,14 @@ def up(project: Project) -> str:
         return name
     if any(found.name == name and found.running for found in own(project)):
         say(f"{name} is already running: `./launch shell` opens a shell in it.")
-        return name
-    make_room(project, name, "")
-    project.prepare()
-    image.ensure(project)
-    start(project, *arguments, says=f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it.")
+    else:
+        make_room(project, name, "")
+        project.prepare()
+        image.ensure(project)
+        says = f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it."
+        start(project, *arguments, says=says)
+    if compose.there(project):  # and the engine is Podman
+        compose.up_on_podman(project)
     return name
 
 
@@ -238,6 +286,23 @@ def enter(project: Project, found: Found, command: list[str], interactive: bool 
     return [*arguments, *environment(project, project.config.remote_env), found.name, *command]
 
 
+def ask(project: Project, show: bool, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    """`docker exec`: exit status, output, errors; `show`: with its progress on stderr. Once more if nothing ran.
+
+    Raises:
+        RefusalError: the container cannot be entered, so the status would be the engine's and not the program's.
+    """
+    call = project.engine.stream if show else project.engine.call
+    for again in (True, False):
+        code, *said = call(*arguments, stdin=stdin)
+        text = "".join(said)
+        if not code or not match_signs(text, "exec-not-started", "no-such-container", "container-stopped"):
+            break
+        if not again or not match_signs(text, "exec-not-started"):
+            raise project.engine.explain(text, "The container cannot be entered")
+    return code, said[0], said[-1]
+
+
 def shell(project: Project, command: list[str]) -> int:
     name = f"{project.tag}-dev"
     if project.show(*enter(project, Found(name, True, "dev"), command or ["bash"])):
@@ -246,7 +311,7 @@ def shell(project: Project, command: list[str]) -> int:
     return project.engine.become(*enter(project, found, command or ["bash"]))
 
 
-def logs(project: Project, name: str = "", follow: bool = False) -> int:
+def logs(project: Project, name: str = "", follow: bool = False, as_json: bool = False) -> int:
     """The output of the newest run, else of the notebook, else of the container that stays."""
     found = own(project) + compose.all_of(project)
     found = [one for one in found if not name or one.name.endswith(f"-{name}") or one.role == name != "run"]
@@ -256,6 +321,10 @@ def logs(project: Project, name: str = "", follow: bool = False) -> int:
         raise RefusalError(
             f"There are no logs{f' of {name}' * bool(name)}: nothing of this project runs in the background."
         )
+    if as_json:
+        text = "".join(project.engine.call("logs", found[0].name)[1:])
+        print(json.dumps({"name": found[0].name, "running": found[0].running, "text": text}))
+        return 0
     arguments = ["logs", *["--follow"] * follow, found[0].name]
     if project.show(*arguments):
         return 0
@@ -264,6 +333,47 @@ def logs(project: Project, name: str = "", follow: bool = False) -> int:
     code = project.engine.become(*arguments)
     ended(project, found[0].name)
     return code
+
+
+def follow(project: Project, name: str = "", attended: bool = False) -> int:
+    """The output of a run in the background, from its beginning, and then its exit status.
+
+    `attended`: as if it ran in the foreground. Signals are passed on to it, and when it has ended, it is removed.
+    """
+    found = [one for one in own(project) if one.role == "run" and (not name or one.name.endswith(f"-{name}"))]
+    if not found:
+        return logs(project, name, follow=True)
+    run = found[0].name
+    with passing_on(lambda number: project.engine.call("kill", f"--signal={number}", run), attended):
+        command = project.engine.argv("logs", "--follow", run)
+        process = subprocess.Popen(command, env=project.engine.env, start_new_session=attended)
+        try:
+            process.wait()
+        finally:
+            process.terminate()
+        status = project.engine.call("wait", run)[1].strip()
+    if not attended:
+        ended(project, run)
+    elif status:
+        project.engine.call("rm", run)
+    return int(status) if status.isdecimal() else 1
+
+
+@contextlib.contextmanager
+def passing_on(tell: Callable[[int], object], attended: bool) -> Iterator[None]:
+    """If `attended`, pass on Ctrl-C and SIGTERM, and do not end because of them; end at SIGHUP, after cleanup."""
+
+    def pass_on(number: int, _frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            tell(number)
+
+    handlers = {signal.SIGINT: pass_on, signal.SIGTERM: pass_on, signal.SIGHUP: lambda *_: sys.exit(129)}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items() if attended}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def wait_for_output(name: str, silent: Callable[[], bool], age: float) -> bool:

@@ -29,7 +29,7 @@ from gpukit.host.engine import stream
 from gpukit.host.project import Project
 from gpukit.image import editable, guard
 from gpukit.project import dependencies
-from gpukit.project.location import is_adopted
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
@@ -121,11 +121,11 @@ class Environment:
             raise RefusalError(f"{home} has a blank in it, which uv's settings cannot hold: set GPUKIT_NATIVE.")
         flavour = self.index.rstrip("/").rpartition("/")[2]
         # a home directory may be shared by machines of another kind
-        self.path = home / f"{project.name}-{platform.machine()}-{flavour}"
+        self.path = home / f"{project.name}-{platform.machine()}-{flavour}{own_inputs(project)}"
         self.interpreter = self.path / "bin/python"
         self.record, self.stamp = self.path / "protected.txt", self.path / STAMP
         self.torch_index = self.path / "torch-index.txt"  # verify reads it; exists if torch is not from PyTorch's index
-        self.pythonpath = "" if is_adopted(project.root) else str(project.root / "src")  # of what is started in it
+        self.pythonpath = "" if is_adopted(project.code) else str(project.code / "src")  # of what is started in it
         self.held: list[int] = []
 
     @property
@@ -135,7 +135,7 @@ class Environment:
     @property
     def wheel(self) -> Path:
         """gpukit's, which the project carries."""
-        found = list(self.project.located("vendor").glob("gpukit-*.whl"))
+        found = list(located("vendor", self.project.code).glob("gpukit-*.whl"))
         if len(found) != 1:
             raise RefusalError(
                 f"{self.project.located('vendor').name}/ has {len(found) or 'no'} gpukit wheels: it must have one."
@@ -153,8 +153,8 @@ class Environment:
 
     def wanted(self) -> dict[str, object]:
         digest = hashlib.sha256()
-        for name in dependencies.files(self.project.root):
-            file = self.project.root / name
+        for name in dependencies.files(self.project.code):
+            file = self.project.code / name
             digest.update(file.read_bytes() if file.is_file() else b"")
         wheel = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
         return {**self.base, "packages": digest.hexdigest(), "gpukit": wheel}
@@ -332,14 +332,14 @@ class Environment:
 
     def requirements(self, file: str = "pyproject.toml") -> list[str]:
         """The same arguments as in the image."""
-        root = self.project.root
+        root = self.project.code
         if is_adopted(root):
             package = editable.write(root, self.path / "package", str(root))
             wanted = [*dependencies.wanted(root), *([str(package)] if package else [])]
             listed = self.path / "requirements.txt"
             listed.write_text("".join(f"{line}\n" for line in wanted), encoding="utf-8")
             return [f"--requirement={listed}"]
-        pinned = ["--requirement=requirements.txt"] if (self.project.root / "requirements.txt").is_file() else []
+        pinned = ["--requirement=requirements.txt"] if (root / "requirements.txt").is_file() else []
         return [*pinned, f"--requirement={file}", "--extra=dev"]
 
     def finish(self, wanted: dict[str, object]) -> None:
@@ -358,7 +358,7 @@ class Environment:
                 shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip
             code, _ = stream(command, {**env, "UV_OFFLINE": "1"}, keep=self.held)
         if code:
-            raise refusals.unfit_pin(output, self.project.root / "requirements.txt") or explain(output)
+            raise refusals.unfit_pin(output, self.project.code / "requirements.txt") or explain(output)
 
     def ask(self, *arguments: str, **more: str) -> tuple[int, str, str]:
         """Run uv quietly: its exit status, output, and errors."""
@@ -392,6 +392,20 @@ class Environment:
         name = f"for-torch-{found.get('torch', self.torch)}"
         cache = uv.cache(self.project.env)
         return cache if cache.name == name else cache / name
+
+
+def own_inputs(project: Project) -> str:
+    """The end of the name of an environment: empty, unless a job's code needs another one than the project now."""
+
+    def digest(folder: Path) -> str:
+        files = [*(folder / name for name in dependencies.files(folder)), located("stack.json", folder)]
+        files += sorted(located("vendor", folder).glob("gpukit-*.whl"))
+        found = [file.read_bytes() if file.is_file() else b"" for file in files]
+        return hashlib.sha256(b"\0".join(found)).hexdigest()[:8]
+
+    if project.code == project.root or digest(project.code) == digest(project.root):
+        return ""
+    return f"-{digest(project.code)}"
 
 
 def in_use(path: Path) -> bool:

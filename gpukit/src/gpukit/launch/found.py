@@ -22,7 +22,8 @@ def listed(project: Project, label: str, *fields: str) -> list[list[str]]:
     """Name, state and these fields of all containers with a label, newest first."""
     form = "--format=" + "\t".join(["{{.Names}}", "{{.State}}", *fields])
     output = project.engine.get("ps", "--all", f"--filter=label={label}", form)
-    return [line.split("\t") for line in output.splitlines()]
+    rows = [line.split("\t") for line in output.splitlines()]
+    return rows[::-1] if project.engine.podman else rows  # it lists the oldest first
 
 
 def own(project: Project) -> list[Found]:

@@ -86,7 +86,7 @@ def resolve(project: Project, name: str) -> str:
     code, output, _ = project.engine.call("image", "inspect", "--format={{json .RepoDigests}}", name)
     if code == 0:
         repository = re.sub(r":[^:/]*$", "", name)
-        local = re.search(rf'"{re.escape(repository)}@({DIGEST.pattern})"', output)
+        local = re.search(rf'"(?:docker\.io/(?:library/)?)?{re.escape(repository)}@({DIGEST.pattern})"', output)
         return local[1] if local else ""
     try:
         digest = Registry(SECONDS).digest(name)
@@ -130,7 +130,7 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
     project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
     code, output = project.engine.stream(*command)
     if code:
-        unfit = refusals.unfit_pin(output, project.root / "requirements.txt")
+        unfit = refusals.unfit_pin(output, project.code / "requirements.txt")
         raise unfit or project.engine.explain(output, "The image cannot be built", refusals.BUILD_KINDS)
 
 
@@ -139,11 +139,14 @@ def ensure(project: Project, gpu: bool = True) -> None:
     if project.dry:
         return
     wanted = fingerprint(project)
+    if project.code != project.root:
+        now = Project(project.root, project.given, project.cpu, project.chosen_gpus)
+        project.tag += f":{wanted[:12]}" * (wanted != fingerprint(now))  # the project's own image stays
     code, label, errors = project.engine.call(
         "image", "inspect", '--format={{index .Config.Labels "gpukit.inputs"}}', project.tag
     )
     if code and not match_signs(errors, "no-such-image"):
-        raise project.engine.explain(errors, "Docker does not show its images")
+        raise project.engine.explain(errors, f"{project.engine.title} does not show its images")
     if label.strip() != wanted:
         if gpu:
             preflight(project)  # better now than after the build

@@ -10,7 +10,7 @@ from gpukit.host.project import Project
 # Instructions that leave no layer behind, as `docker history` shows them.
 METADATA = re.compile(
     r"(?:/bin/sh -c #\(nop\) +)?(?:ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL|"
-    r"USER|VOLUME)\b"
+    r"USER|VOLUME)\b|/bin/sh -c #\(nop\) +WORKDIR\b"  # the latter as Podman has it
 )
 
 

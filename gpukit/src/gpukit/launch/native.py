@@ -10,6 +10,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -34,8 +35,11 @@ from gpukit.project.stack import version
 FOR_JETSON = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/index.html"
 WITHOUT = "without a GPU: `./launch --native --cpu ...`"
 DOCTOR = "`./launch doctor --only driver` says why"
-# What runs in the background is a shell that waits for the program, so that its log ends with how it ended.
-AND_TELL = 'trap : INT TERM; "$@"; status=$?; echo "launch: it ended with status $status." >&2; exit $status'
+# What runs in the background is a shell that waits for the program, and writes its exit status to a file and the log.
+AND_TELL = """\
+trap : INT TERM; file=$1; shift; "$@"; status=$?
+echo $status >"$file"; echo "launch: it ended with status $status." >&2; exit $status"""
+TOLD = re.compile(rb"launch: it ended with status \d+\.\n\Z")
 A_MINUTE = 60.0  # to save, as in a container
 
 
@@ -95,7 +99,7 @@ def variables(project: Project, environment: Environment) -> dict[str, str]:
         "VIRTUAL_ENV": str(environment.path),
         "PATH": f"{environment.path / 'bin'}{os.pathsep}{env.get('PATH', os.defpath)}",
         "PYTHONPATH": environment.pythonpath,
-        "GPUKIT_PROJECT": str(project.root),
+        "GPUKIT_PROJECT": str(project.code),
         "PYTHONNOUSERSITE": "1",
         **environment.holding(),
         "PIP_CONSTRAINT": str(environment.record),
@@ -111,7 +115,7 @@ def chooses(project: Project) -> bool:
 def ready(project: Project, fresh: bool = False, here: bool = True, exact: bool = False) -> Environment:
     """The environment, created and held. `here`: a program will run on this machine's GPU."""
     environment = Environment(project)
-    os.chdir(project.root)
+    os.chdir(project.code)
     if here:
         gpu_serves(environment, driver(), jetson())
         if environment.gpu and chooses(project):
@@ -138,7 +142,10 @@ def act(project: Project, options: Any) -> int:
             say("-p has no effect without a container: the program's ports are this machine's own.")
         values = container.passed(project, options.variables)[1]
         if options.detach:
-            return detach(project, options.rest, options.name, values)
+            code = detach(project, options.rest, options.name, values)
+            if options.json:
+                print(json.dumps({"name": options.name or "run", "running": True}))
+            return code
         return run(project, options.rest, values)
     if command == "rehearse":
         return run(project, options.rest)
@@ -149,7 +156,9 @@ def act(project: Project, options: Any) -> int:
     if command == "notebook":
         return notebook(project)
     if command == "logs":
-        return logs(project, options.NAME, options.follow)
+        return logs(project, options.NAME, options.follow, options.json)
+    if command == "follow":
+        return follow(project, options.NAME, options.attended)
     if command == "stop":
         return stop(project)
     if command == "clean":
@@ -262,11 +271,12 @@ def start(
     project: Project, name: str, command: list[str], values: dict[str, str] | None = None, **facts: Any
 ) -> dict[str, Any]:
     environment = ready(project)
-    log = folder(project) / f"{name}.log"
+    log, status = folder(project) / f"{name}.log", folder(project) / f"{name}.status"
+    status.unlink(missing_ok=True)
     env = {**variables(project, environment), **(values or {})}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["sh", "-c", AND_TELL, "sh", *command],
+            ["sh", "-c", AND_TELL, "sh", str(status), *command],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -294,18 +304,49 @@ def detach(project: Project, command: list[str], name: str = "", values: dict[st
     return 0
 
 
-def logs(project: Project, name: str = "", follow: bool = False) -> int:
+def logs(project: Project, name: str = "", follow: bool = False, as_json: bool = False) -> int:
     entries = known(project)
     name = name or next(iter(entries), "")
     if name not in entries:
         raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing was started in the background.")
     entry, log = entries[name], folder(project) / f"{name}.log"
+    if as_json:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        print(json.dumps({"name": name, "running": alive(entry), "text": text}))
+        return 0
     if not follow and alive(entry):
         age = time.time() - (folder(project) / f"{name}.json").stat().st_mtime
         if not container.wait_for_output(name, lambda: not log.stat().st_size and alive(entry), age):
             return 0
     following = ["-f", f"--pid={entry['pid']}"] if follow and alive(entry) else []
     return os.execvp("tail", ["tail", "-n", "+1", *following, str(log)])
+
+
+def follow(project: Project, name: str = "", attended: bool = False) -> int:
+    """As container.follow."""
+    name = name or next(iter(known(project)), "")
+    if name not in known(project):
+        return logs(project, name, follow=True)
+    entry = known(project)[name]
+    files = {kind: folder(project) / f"{name}.{kind}" for kind in ("log", "status", "json")}
+    passing_on = container.passing_on(lambda number: os.killpg(entry["pid"], number), attended)
+    with passing_on, files["log"].open("rb") as log:
+        running = True
+        while running:
+            running = alive(entry)
+            text = log.read()
+            sys.stdout.buffer.write(TOLD.sub(b"", text) if attended else text)
+            sys.stdout.flush()
+            time.sleep(0.1 * running)
+    try:
+        status = int(files["status"].read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        say(f"{name} was ended from outside, for example because the machine restarted: its exit status is unknown.")
+        return 1
+    if attended:
+        for file in files.values():
+            file.unlink(missing_ok=True)
+    return status
 
 
 def stop(project: Project) -> int:
@@ -350,7 +391,7 @@ def notebook(project: Project) -> int:
         jupyter.token(project)
         project.env["JUPYTER_TOKEN_FILE"] = str(project.located(".launch/jupyter-token"))
         flags = ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0", "--no-browser"]
-        root = ["--allow-root"] * project.as_root
+        root = ["--allow-root"] * (os.getuid() == 0)
         entry = start(project, "notebook", ["jupyter", "lab", *flags, *root], port=port)
         if port != jupyter.PORTS[0]:
             say(f"Port {jupyter.PORTS[0]} is in use, so this uses port {port}.")

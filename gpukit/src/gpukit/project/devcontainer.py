@@ -65,10 +65,13 @@ class Config:
         return [line for path in self.env_file_paths for line in env_file(path)]
 
 
-def load(path: Path | str, env: Mapping[str, str]) -> Config:
-    """The configuration in the file `path`, with `env` as the host's environment."""
+def load(path: Path | str, env: Mapping[str, str], root: Path | None = None) -> Config:
+    """The configuration in the file `path`, with `env` as the host's environment.
+
+    `root`: localWorkspaceFolder, if that is not the folder with .devcontainer/.
+    """
     path = Path(path).absolute()
-    root = next((parent.parent for parent in path.parents if parent.name == ".devcontainer"), path.parent)
+    root = root or next((parent.parent for parent in path.parents if parent.name == ".devcontainer"), path.parent)
     raw = read(path)
     variables = {"localWorkspaceFolder": str(root), "localWorkspaceFolderBasename": root.name}
     folder = substitute(raw.get("workspaceFolder") or f"/workspaces/{root.name}", variables, env)

@@ -27,26 +27,30 @@ def read(arguments: Iterable[str]) -> Iterator[Option]:
     """docker run's options in any notation: `--ipc=host`, `--ipc host`, `-eA=1`, `-it`."""
     rest = list(arguments)
     while rest:
-        argument = rest.pop(0)
-        if argument.startswith("--"):
-            name, equals, value = argument.partition("=")
-        else:
-            name, equals, value = argument[:2], argument[2:], argument[2:].removeprefix("=")
-        name = LONG.get(name, name)
-        if not argument.startswith("-"):
-            yield Option(argument, "", argument, "is not an option, so docker would take it for the image")
-        elif name not in KIND:
-            if not equals and rest and not rest[0].startswith("-"):
-                value = rest.pop(0)
-            yield Option(name, value, argument, f"docker run has no option `{name}`")
-        elif KIND[name]:
-            missing = not equals and not rest
-            value = value if equals or missing else rest.pop(0)
-            yield Option(name, value, argument, f"`{name}` needs a value" if missing else "")
-        else:
-            yield Option(name, value if argument.startswith("--") and equals else "true", argument)
-            if equals and not argument.startswith("--"):  # one-letter switches can stand together
-                rest.insert(0, f"-{value}")
+        yield take(rest)
+
+
+def take(rest: list[str]) -> Option:
+    """Remove the first option from these arguments, with its value."""
+    argument = rest.pop(0)
+    if argument.startswith("--"):
+        name, equals, value = argument.partition("=")
+    else:
+        name, equals, value = argument[:2], argument[2:], argument[2:].removeprefix("=")
+    name = LONG.get(name, name)
+    if not argument.startswith("-"):
+        return Option(argument, "", argument, "is not an option, so docker would take it for the image")
+    if name not in KIND:
+        if not equals and rest and not rest[0].startswith("-"):
+            value = rest.pop(0)
+        return Option(name, value, argument, f"docker run has no option `{name}`")
+    if KIND[name]:
+        missing = not equals and not rest
+        value = value if equals or missing else rest.pop(0)
+        return Option(name, value, argument, f"`{name}` needs a value" if missing else "")
+    if equals and not argument.startswith("--"):  # one-letter switches can stand together
+        rest.insert(0, f"-{value}")
+    return Option(name, value if argument.startswith("--") and equals else "true", argument)
 
 
 def options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:

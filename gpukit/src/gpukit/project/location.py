@@ -7,6 +7,7 @@ code names a file as it is named in a generated project, and asks here where it 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 VARIABLE = "GPUKIT_PROJECT"  # set by ./launch, the image, and the native environment
@@ -24,7 +25,7 @@ ADOPTED = {
     ".copier-answers.yml": ".gpukit/answers.yml",
     "vendor": ".gpukit",
     ".env": ".gpukit/.env",
-    ".launch": ".gpukit/state",
+    ".launch": ".gpukit",
     "outputs": ".gpukit/outputs",
 }
 EXTRA = ".gpukit/extra.txt"  # what an adopted repository's image installs besides what the repository itself requires
@@ -42,6 +43,12 @@ def place(root: Path, name: str) -> str:
         return ADOPTED[name]
     folder, slash, rest = name.partition("/")
     return f"{ADOPTED[folder]}/{rest}" if slash and folder in ADOPTED else name
+
+
+def project_of(folder: Path) -> Path:
+    """The project of a job's checkout (host/frozen.py); any other folder is a project's own."""
+    match = re.fullmatch(r"(.+)/\.(?:launch|gpukit)/(?:jobs|slurm)/[^/]+", str(folder))
+    return Path(match[1]) if match else folder
 
 
 def find_root() -> Path | None:

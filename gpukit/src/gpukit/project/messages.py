@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 
 ANNOUNCED = 2.0  # seconds after which the user should know what a command waits for
+CALLED = "GPUKIT_CALLED"  # how launch was called, where `./launch --host` on another machine called it
 
 
 class RefusalError(Exception):
@@ -24,7 +26,7 @@ class RefusalError(Exception):
 
 def say(message: str) -> None:
     """Print to stderr: stdout belongs to the program that runs."""
-    print(message, file=sys.stderr, flush=True)
+    print(as_called(message), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -63,6 +65,7 @@ def plain(text: str) -> str:
     return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
 
 
-def as_called(text: str, project: bool) -> str:
+def as_called(text: str, project: bool = True) -> str:
     """A text with our commands as they are called here: `./launch doctor` in a project, `gpukit doctor` outside one."""
-    return text if project else re.sub(r"\./launch\b", "gpukit", text)
+    called = os.environ.get(CALLED, "./launch") if project else "gpukit"
+    return text if called == "./launch" else re.sub(r"\./launch\b", lambda _: called, text)

@@ -6,11 +6,12 @@
     fit(trainer, here, settings)
 
 Unlike `huggingface.exact(SFTTrainer)`, it sees endless batches of any size, one rank's part of each, repeats a step in
-smaller parts when memory runs out, and saves only the trained weights (checkpoint.py; sharded.py with FSDP).
+smaller parts when memory runs out, and saves only the trained weights (checkpoint.py), with FSDP as whole tensors.
 """
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
@@ -37,10 +38,8 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
-from exactrun import checkpoint, trial
-from exactrun.adapters import sharded
+from exactrun import checkpoint, shards, trial
 from exactrun.adapters.huggingface import seed_part
-from exactrun.adapters.sharded import Sharded, local
 from exactrun.checkpoint import Loaded
 from exactrun.errors import TrainingError, check_finite, is_oom
 from exactrun.folder import Folder, as_json, on_main
@@ -68,6 +67,7 @@ from gpukit.track.trackers import Tracker
 
 TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
 EVALUATION_BATCH = 8
+WRAPPERS = re.compile(r"_checkpoint_wrapped_module\.|_orig_mod\.")  # in names of modules, not of a state_dict
 
 
 def config(folder: Path, device: Device, *, fsdp: bool = False, **options: Any) -> SFTConfig:
@@ -191,7 +191,8 @@ class Trainer(SFTTrainer):
 
     def trained(self) -> dict[str, nn.Parameter]:
         """The parameters that are trained, by name: those of the adapter."""
-        return {name: one for name, one in self.model.named_parameters() if one.requires_grad}
+        named = self.model.named_parameters()
+        return {WRAPPERS.sub("", name): one for name, one in named if one.requires_grad}
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
         """Also without a training step: FSDP prepares the model and the optimizer together."""
@@ -215,18 +216,12 @@ class Trainer(SFTTrainer):
             "seed": self.args.seed,
         }
 
-    def newest(self, run: Path) -> Loaded | Sharded | None:
+    def newest(self, run: Path) -> Loaded | None:
         """Load the weights of the newest valid checkpoint; `restore` loads the rest."""
         about = self.about()
-        if self.is_fsdp_enabled:
-            self.saved = sharded.newest(run, ranks=self.ranks, about=about)
-            if self.saved:
-                self.saved.fill(sharded.model_shards(self.model), ranks=self.ranks)
-        else:
-            self.saved = on_main(self.ranks, lambda: checkpoint.newest(run, about=about))
-            if self.saved:
-                self.model.load_state_dict(self.saved.weights, strict=False)
+        self.saved = on_main(self.ranks, lambda: checkpoint.newest(run, about=about))
         if self.saved:
+            self.model.load_state_dict(self.saved.weights, strict=False)  # FSDP shards the model later
             self.first_step = self.saved.step
             self.microbatch = min(filter(None, (self.saved.state["microbatch"], self.microbatch)), default=None)
         return self.saved
@@ -236,12 +231,7 @@ class Trainer(SFTTrainer):
         if not self.saved:
             return
         state, optimizer = self.saved.state, self.optimizer.optimizer
-        if self.is_fsdp_enabled:
-            tensors, _ = sharded.optimizer_shards(self.model, optimizer)
-            self.saved.fill(tensors, ranks=self.ranks)
-            sharded.put_back(optimizer, tensors, state["optimizer"])
-        else:
-            optimizer.load_state_dict(state["optimizer"])
+        optimizer.load_state_dict(shards.spread(optimizer, state["optimizer"]))
         change = self.args.learning_rate / state["lr"]  # a new --lr applies from here
         for group in optimizer.param_groups:
             group["lr"] *= change
@@ -252,29 +242,21 @@ class Trainer(SFTTrainer):
         self.state.global_step = self.saved.step
 
     def save(self, saver: Saver, metric: float | None = None) -> None:
-        """Save a checkpoint, on all ranks together; unless the model is sharded, training continues meanwhile."""
+        """Save a checkpoint, on all ranks together; training continues meanwhile."""
         step = self.state.global_step
         state = {"scheduler": self.lr_scheduler.state_dict(), "lr": self.args.learning_rate}
         state["microbatch"] = self.microbatch
         if self.accelerator.scaler is not None:
             state["scaler"] = self.accelerator.scaler.state_dict()
-        if self.is_fsdp_enabled:
-            tensors, state["optimizer"] = sharded.optimizer_shards(self.model, self.optimizer.optimizer)
-            tensors |= sharded.model_shards(self.model)
-            options = {"about": saver.about, "keep": saver.keep, "metric": metric}
-            sharded.save(saver.run, step, tensors, state, ranks=self.ranks, **options)
-            return
-        state["optimizer"] = self.optimizer.state_dict()
-        on_main(self.ranks, lambda: saver.save(step, self.trained(), state, metric))
+        state["optimizer"] = shards.whole(self.optimizer.state_dict(), self.ranks.main)
+        weights = shards.whole(self.trained(), self.ranks.main)
+        on_main(self.ranks, lambda: saver.save(step, weights, state, metric))
         for message in saver.messages():
             self.say(message)
 
     def export(self, run: Path, merge: bool = False) -> list[Path]:
         """Save the adapter, and with `merge` the whole model with it; return their folders, for `from_pretrained`."""
-        adapter = None
-        if self.is_fsdp_enabled:
-            shards = sharded.whole(sharded.model_shards(self.model))
-            adapter = {name.removeprefix("model."): one for name, one in shards.items()}
+        adapter = shards.whole(self.trained(), self.ranks.main) if self.is_fsdp_enabled else None
         if not self.ranks.main:
             return []
         self.model.save_pretrained(run / "adapter", state_dict=adapter)
@@ -518,7 +500,7 @@ class _Between(TrainerCallback):
 
     def save(self, held_out_loss: float | None = None) -> None:
         trainer = self.trainer
-        check_finite("a weight", map(local, trainer.trained().values()), trainer.state.global_step, trainer.ranks)
+        check_finite("a weight", shards.local([*trainer.trained().values()]), trainer.state.global_step, trainer.ranks)
         began = time.monotonic()
         trainer.save(self.saver, held_out_loss)
         self.saved_at = time.monotonic()

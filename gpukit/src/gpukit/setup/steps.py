@@ -115,6 +115,14 @@ class Context:
         targets = [self.target] if self.target else self.stack.targets.values()
         return self.stack.gpu and all(target.unified_memory for target in targets if target.capability)
 
+    @property
+    def podman(self) -> bool:
+        return self.probes.engine_name == "podman"
+
+    def reread(self) -> list[str]:
+        """The commands after which the engine reads the list of GPUs; Podman reads it at each start."""
+        return [] if self.podman else [self.restart()]
+
     def restart(self, verb: str = "restart") -> str:
         if not self.probes.systemd:
             return f"sudo service docker {verb}"
@@ -272,7 +280,7 @@ def _toolkit_needed(context: Context) -> bool:
 
 
 def _runtime_needed(context: Context) -> bool:
-    if not context.gpu("runtime") or context.desktop:
+    if not context.gpu("runtime") or context.desktop or context.podman:
         return False
     info = engines.facts(context.probes.info)
     if info:
@@ -298,13 +306,13 @@ def _cdi_commands(context: Context) -> list[str]:
     if context.probes.systemd and context.probes.system == "linux" and refreshes:
         return [f"sudo systemctl enable --now {unit}" for unit in CDI_UNITS.split()] + [
             "sudo systemctl restart nvidia-cdi-refresh.service",
-            context.restart(),
+            *context.reread(),
         ]
     mode = " --mode=wsl" if context.probes.system == "wsl" else ""
     return [
         "sudo mkdir -p /etc/cdi",
         f"sudo nvidia-ctk cdi generate{mode} --output=/etc/cdi/nvidia.yaml",
-        context.restart(),
+        *context.reread(),
     ]
 
 
@@ -403,13 +411,13 @@ STEPS = (
     Step(
         "cdi",
         "The list of GPUs (CDI)",
-        "Docker 28.3 and newer find the GPUs in it. This restarts Docker and stops running containers.",
+        "Podman and Docker 28.3 and newer find the GPUs in it. A restart of Docker stops running containers.",
         _always("https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html"),
         _cdi_needed,
         _cdi_commands,
         lambda context: "nvidia-ctk cdi list | grep nvidia.com/gpu=all",
         writes=lambda context: ["/etc/cdi/nvidia.yaml"],
-        undo=lambda context: [context.restart()],
+        undo=lambda context: context.reread(),
         waits=_cdi_waits,
     ),
     Step(
@@ -418,7 +426,9 @@ STEPS = (
         "Only root and members of the group docker can use Docker. Members of that group can become root on this "
         "machine.",
         _always(f"{DOCKER}/linux-postinstall/"),
-        lambda context: context.probes.user != "root" and not context.probes.in_group and not context.desktop,
+        lambda context: (
+            context.probes.user != "root" and not context.probes.in_group and not context.desktop and not context.podman
+        ),
         lambda context: ["sudo groupadd -f docker", f"sudo usermod -aG docker {context.probes.user}"],
         lambda context: f"id -nG {context.probes.user} | tr ' ' '\\n' | grep -x docker",
         undo=lambda context: [f"sudo gpasswd -d {context.probes.user} docker"],

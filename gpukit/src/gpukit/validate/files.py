@@ -29,6 +29,7 @@ from gpukit.validate.problem import (
     HOST_ENV,
     INITIALIZE,
     MAIN,
+    PODMAN,
     PYPROJECT,
     RESTORE,
     STACK,
@@ -37,7 +38,18 @@ from gpukit.validate.problem import (
 
 ANSWERS, LAUNCH, WHEELS = ".copier-answers.yml", "launch", ("vendor", ".gpukit")
 REQUIRED = (MAIN, INITIALIZE, STACK, DOCKERFILE, ".dockerignore", ".gitignore", LAUNCH, PYPROJECT)
-OPTIONAL = (CPU, HOST_ENV, COMPOSE, COMPOSE_CPU, "apt.txt", ".env.example", ".gitattributes", ANSWERS, "README.md")
+OPTIONAL = (
+    CPU,
+    PODMAN,
+    HOST_ENV,
+    COMPOSE,
+    COMPOSE_CPU,
+    "apt.txt",
+    ".env.example",
+    ".gitattributes",
+    ANSWERS,
+    "README.md",
+)
 PATTERNS = (".github/workflows/*.yml", "cluster/*.sbatch", "cluster/*.yaml", "monitoring/*.yml", ".vscode/*.json")
 SLURM = "cluster/train.sbatch"
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}

@@ -32,6 +32,7 @@ from gpukit.validate.problem import (
     HOST_ENV,
     INITIALIZE,
     MAIN,
+    PODMAN,
     PYPROJECT,
     RESTORE,
     STACK,
@@ -235,7 +236,7 @@ class Validation:
         if gpu and not self.path(CPU).exists():
             self.found.append(Problem(CPU, "", "is missing", f"{RESTORE}: laptops and CI have no GPU"))
         found = {}
-        for name in (MAIN, CPU):
+        for name in (MAIN, CPU, PODMAN):
             raw = self.content(name, devcontainer.parse, "devcontainer")
             self.add(rules.flags_and_mounts, name, self.config(name, raw, CHOICES[2]))
             raw = self.sound(name, raw)
@@ -247,6 +248,8 @@ class Validation:
             self.add(files.build, self.project, name, config)
             if name == CPU:
                 self.add(rules.without_gpu, raw, container)
+            if name == PODMAN and MAIN in found:
+                self.add(rules.podman, raw, container, self.container(MAIN, found[MAIN][0]))
             if self.sound(name, raw):
                 found[name] = (raw, config)
         return found

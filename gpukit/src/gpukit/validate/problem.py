@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 STACK = "stack.json"
 MAIN = ".devcontainer/devcontainer.json"
 CPU = ".devcontainer/cpu/devcontainer.json"
+PODMAN = ".devcontainer/podman/devcontainer.json"
 HOST_ENV = ".devcontainer/host.env"
 INITIALIZE = ".devcontainer/initialize.sh"
 COMPOSE, COMPOSE_CPU = "compose.yaml", "compose.cpu.yaml"

@@ -9,12 +9,13 @@ from typing import Any
 
 from gpukit.host.cards import data
 from gpukit.host.kernels import runs
+from gpukit.host.podman import KEEP_ID
 from gpukit.project import flags
 from gpukit.project.devcontainer import Config
 from gpukit.project.messages import alike
 from gpukit.validate import values
 from gpukit.validate.container import BY_NAME, Container
-from gpukit.validate.problem import CPU, MAIN, RESTORE, STACK, Problem, quoted
+from gpukit.validate.problem import CPU, MAIN, PODMAN, RESTORE, STACK, Problem, quoted
 
 CREDENTIALS = re.compile(
     r"/(\.aws(?!/sso/cache$)|\.azure|\.config/gcloud|\.kaggle|\.netrc|\.ssh|\.docker|\.gnupg)(/|$)"
@@ -67,6 +68,9 @@ def flags_and_mounts(name: str, config: Config) -> Iterator[Problem]:
 
 
 def safe(name: str, raw: Mapping[str, Any], container: Container) -> Iterator[Problem]:
+    if name != PODMAN and raw.get("updateRemoteUserUID") is False:
+        remedy = "remove it: without it, files created inside are not the host user's"
+        yield Problem(name, "/updateRemoteUserUID", "must be true", remedy)
     if not {"containerUser", "remoteUser"} & {*raw}:
         yield Problem(name, "/containerUser", "is missing", REGULAR_USER)
     elif container.user in ("root", "0"):
@@ -91,6 +95,24 @@ def without_gpu(raw: Mapping[str, Any], container: Container) -> Iterator[Proble
     if raw["build"]["args"].get("TORCH_BACKEND") != "cpu":
         remedy = 'write "TORCH_BACKEND": "cpu", so that torch is installed without CUDA'
         yield Problem(CPU, "/build/args/TORCH_BACKEND", "is not cpu", remedy)
+
+
+def podman(raw: Mapping[str, Any], container: Container, main: Container) -> Iterator[Problem]:
+    """Podman's configuration must run the same container as the main one, as the image's user."""
+    given = [f"{name}={value}" for name, value in flags.options(raw.get("runArgs") or [])]
+    if KEEP_ID not in given:
+        yield Problem(
+            PODMAN, "/runArgs", f"{KEEP_ID} is missing, so that the project's folder is not writable", "add it"
+        )
+    if raw.get("updateRemoteUserUID") is not False:
+        what = "is not false, so that VS Code builds a user whom the engine cannot have"
+        yield Problem(PODMAN, "/updateRemoteUserUID", what, 'write "updateRemoteUserUID": false')
+    ours = container.settings()
+    theirs = main.settings()
+    for place in sorted({*ours, *theirs} - {"deploy"}):  # the GPU, in Podman's own words
+        if ours.get(place) != theirs.get(place):
+            what = f"{place} is {quoted(ours.get(place))}, but {quoted(theirs.get(place))} in {MAIN}"
+            yield Problem(PODMAN, "", what, "make both the same")
 
 
 # Against stack.json. Each problem is given with the key of stack.json that the file disagrees with.

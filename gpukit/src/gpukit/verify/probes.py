@@ -365,8 +365,9 @@ class Probes:
 
     @property
     def special_places(self) -> tuple[str, ...]:
-        """A container that no project made is often rented."""
-        return ("container",) if self._stack.standalone and facts.container() else ()
+        """A container that no project made is often rented; Podman's containers have a file of their own."""
+        rented = ("container",) if self._stack.standalone and facts.container() else ()
+        return (*rented, "podman") if Path("/run/.containerenv").exists() else rented
 
     @cached_property
     def requirements(self) -> requirements.Requirements:

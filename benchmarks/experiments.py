@@ -1,0 +1,218 @@
+"""A queue whose results can be trusted, in large numbers: uv run python benchmarks/experiments.py
+
+`submit` in a repository of 10,000 files with 1 GB of ignored data; `jobs compare` with 1,000 jobs, of which 10 are
+damaged or without metrics; kill -9 of `submit` and of the worker, --rounds times; and the time until a job's first
+line, with its code frozen and with --latest. Jobs are plain processes, as in tests/jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from harness import ROOT, Benchmark, children, in_turn, run, say
+
+from gpukit.host import frozen, queue
+from gpukit.jobs.table import FINAL, Table
+
+FILES, IGNORED, JOBS, DAMAGED = 10_000, 1 << 30, 1000, 10
+WORKER = ROOT / "tests/jobs/plain.py"
+STEPS = 500  # lines of each metrics.jsonl
+
+
+def project(folder: Path) -> Path:
+    """The smallest one, in a repository."""
+    config = json.dumps({"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspace"})
+    stack = json.dumps({"project": "small", "package": "small"})
+    files = {".devcontainer/devcontainer.json": config, ".devcontainer/cpu/devcontainer.json": config}
+    files |= {"stack.json": stack, ".gitignore": "/outputs/\n/data/\n/.launch/\n", "src/code.py": "print(0)\n"}
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    run("git", "init", "--quiet", cwd=folder)
+    commit(folder)
+    return folder
+
+
+def commit(folder: Path) -> None:
+    run("git", "add", ".", cwd=folder)
+    run("git", "-c", "user.name=nobody", "-c", "user.email=nobody@example.org", "commit", "-qm", "files", cwd=folder)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(ROOT / "gpukit/src"), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": path, "GPUKIT_PROJECT": str(folder)}
+
+
+def launch(folder: Path, *words: str) -> str:
+    return run(sys.executable, "-m", "gpukit", *words, cwd=folder, env=environment(folder))
+
+
+def worker(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(WORKER), str(folder), ""], env=environment(folder), stderr=-3)
+
+
+def until_ended(place: Path) -> list[dict[str, object]]:
+    while True:
+        with Table(place) as table:
+            jobs = table.recent(10_000)
+        if all(job["state"] in FINAL for job in jobs):
+            return jobs
+        time.sleep(0.05)
+
+
+def size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def submissions(folder: Path, rounds: int) -> tuple[list[float], float]:
+    """CPU time of `submit`, each after an edit; and the bytes that one adds to .git and .launch."""
+    for number in range(FILES):
+        path = folder / f"src/part{number % 100}/module{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"value = {number}\n" * 20, encoding="utf-8")
+    commit(folder)
+    (folder / "data").mkdir(exist_ok=True)
+    with (folder / "data/ignored.bin").open("wb") as file:
+        for _ in range(IGNORED >> 20):
+            file.write(os.urandom(1 << 20))
+    seconds = []
+    launch(folder, "submit", "--", "true")
+    before = size(folder / ".git") + size(folder / ".launch")
+    for number in range(rounds):
+        (folder / "src/part0/module0.py").write_text(f"value = {number}\n", encoding="utf-8")
+        begun = children()
+        launch(folder, "submit", "--", "true")
+        seconds.append(children() - begun)
+    return seconds, (size(folder / ".git") + size(folder / ".launch") - before) / rounds
+
+
+def ledger(folder: Path, rounds: int) -> tuple[list[float], int]:
+    """CPU time of `compare`, and how many damaged jobs it names."""
+    place = queue.folder(folder)
+    codes = []
+    for number in range(20):
+        (folder / "src/code.py").write_text(f"print({number})\n", encoding="utf-8")
+        codes.append(frozen.freeze(folder))
+    with Table(place) as table:
+        for number in range(1, JOBS + 1):
+            command = ["python", "-m", "small.train", "--name=job-{job}", f"--lr={number}"]
+            table.submit(command, code=codes[number % 20])
+    with Table(place) as table, table.change() as base:
+        base.execute("UPDATE jobs SET starts = 1, state = 'finished', ended = submitted + 60, ran = 60")
+    for number in range(1, JOBS + 1):
+        run_folder = folder / f"outputs/job-{number}"
+        run_folder.mkdir(parents=True)
+        rows = [
+            {"step": step, "loss": 1 / step, "held_out_loss": 2 / step, "memory_gb": 1.0} for step in range(1, STEPS)
+        ]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        if number <= DAMAGED // 2:
+            lines = "\0damaged\n"
+        if not DAMAGED // 2 < number <= DAMAGED:
+            (run_folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
+        (run_folder / "run.json").write_text(json.dumps({"settings": {"seed": 0}, "starts": [{}]}), encoding="utf-8")
+    seconds = []
+    for _ in range(rounds):
+        begun = children()
+        output = launch(folder, "jobs", "compare")
+        seconds.append(children() - begun)
+    return seconds, output.count("is damaged") + output.count("no metrics")
+
+
+def kills(folder: Path, times: int) -> dict[str, int]:
+    """kill -9 of `submit` and of the worker at random moments; what is lost, wrong, or left."""
+    place = queue.folder(folder)
+    chance = random.Random(2026)
+    expected: dict[int, str] = {}
+    command = [sys.executable, "-m", "gpukit", "submit", "--", sys.executable, "src/code.py"]
+    begun = time.perf_counter()
+    run(*command, cwd=folder, env=environment(folder))
+    whole = time.perf_counter() - begun
+    expected[1] = "0\n"
+    for number in range(times):
+        (folder / "src/code.py").write_text(f"print({number})\n", encoding="utf-8")
+        process = subprocess.Popen(command, cwd=folder, env=environment(folder), stdout=-1, stderr=-3)
+        time.sleep(chance.uniform(0.3 * whole, 1.2 * whole))
+        process.send_signal(signal.SIGKILL)
+        printed = process.communicate()[0].strip()
+        with Table(place) as table:
+            for job in table.recent(10_000):
+                expected.setdefault(job["id"], f"{number}\n")
+        if printed and int(printed) not in expected:
+            raise SystemExit(f"job {int(printed)} was reported, and is lost")
+    say(f"{len(expected) - 1} of {times} killed submissions are in the queue")
+    for _ in range(times):
+        one = worker(folder)
+        time.sleep(chance.uniform(0.3 * whole, 2 * whole))
+        one.send_signal(signal.SIGKILL)
+        one.wait()
+    one = worker(folder)
+    jobs = until_ended(place)
+    wrong = sum(not (place / f"{number}.log").read_text().endswith(text) for number, text in expected.items())
+    while any(path.name.isdecimal() for path in place.iterdir()):
+        time.sleep(0.1)
+    one.terminate()
+    one.wait()
+    frozen.remove_drafts(place, 0)
+    left = [path for path in place.iterdir() if path.is_dir() and path.name != "code.git"]
+    status = run("git", "status", "--porcelain", cwd=folder).splitlines()
+    return {
+        "jobs that were lost, or did not finish": sum(job["state"] != "finished" for job in jobs),
+        "jobs that ran other code": wrong,
+        "folders that are left": len(left),
+        "lines in `git status` but for the edit": len(status) - 1,
+    }
+
+
+def first_lines(folder: Path, rounds: int) -> dict[str, list[float]]:
+    """Seconds from `submit` to the first line of a job, by a worker that waits for it."""
+    place = queue.folder(folder)
+    one = worker(folder)
+
+    def started(*options: str) -> None:
+        number = int(launch(folder, "submit", *options, "--", "echo", "line").splitlines()[0])
+        log = place / f"{number}.log"
+        while not log.exists() or not log.stat().st_size:
+            time.sleep(0.005)
+
+    seconds = in_turn({"frozen": started, "--latest": lambda: started("--latest")}, rounds)
+    one.terminate()
+    one.wait()
+    return seconds
+
+
+def main() -> None:
+    with Benchmark("Experiments overnight", __doc__, rounds=50) as bench:
+        few = min(bench.rounds, 7)
+        seconds, added = submissions(project(bench.spare / "large"), few)
+        bench.figure("`submit`, 10,000 files and 1 GB of ignored data, CPU time", seconds)
+        compared, named = ledger(project(bench.spare / "ledger"), few)
+        bench.figure("`jobs compare`, 1,000 jobs, CPU time", compared)
+        lines = first_lines(project(bench.spare / "lines"), few)
+        for name, each in lines.items():
+            bench.figure(f"from `submit` to the first line, {name}", each)
+        bench.result("`submit`, CPU time, median", statistics.median(seconds), "s", at_most=0.5)
+        bench.result("added to the disk by a submission", added / 1e6, "MB", at_most=2)
+        bench.result("`jobs compare`, CPU time, median", statistics.median(compared), "s", at_most=1)
+        bench.result("damaged jobs that it does not name", DAMAGED - named, at_most=0)
+        more = min(lines["frozen"]) - min(lines["--latest"])
+        bench.result("more until the first line than with --latest", more, "s", at_most=0.3)
+        for what, count in kills(project(bench.spare / "kills"), bench.rounds).items():
+            bench.result(what, count, at_most=0)
+        bench.notes = [
+            f"{bench.rounds} kills of `submit`, each after an edit, and as many of the worker, at random moments.",
+            "CPU time: of a whole command, with git's; time until the first line: the smallest of all rounds, because "
+            "the machine had other work. Jobs are processes without a container.",
+        ]
+
+
+if __name__ == "__main__":
+    main()

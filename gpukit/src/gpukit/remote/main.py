@@ -1,0 +1,189 @@
+"""The commands with --host: send the project, run its own `./launch` there, and bring back what belongs here."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import secrets
+import shlex
+import socket
+from pathlib import Path, PurePosixPath
+
+from gpukit.host.project import Project, slug
+from gpukit.launch.clean import CHECKPOINTS
+from gpukit.launch.container import DOCKERS_OWN, passed
+from gpukit.launch.notebook import PORTS
+from gpukit.project import flags
+from gpukit.project.messages import CALLED, RefusalError, say
+from gpukit.remote import files
+from gpukit.remote.connection import LOST, Host
+
+ABOUT_WHAT_IS_THERE = ("logs", "stop", "clean", "fetch")  # they send no files first
+OF_JOBS = ("list", "show", "logs", "cancel", "move")  # the same for `jobs`
+COMES_BACK = {"add": ["pyproject.toml"], "pin": ["requirements.txt", "Dockerfile"]}  # what these commands edit
+
+
+class Remote:
+    def __init__(self, root: Path, options: argparse.Namespace, name: str) -> None:
+        given = vars(options)
+        self.root, self.options, self.dry = root, options, given.get("dry_run", False)
+        self.project = Project(root, os.environ, given.get("cpu", False), given.get("gpus", ""), self.dry)
+        self.host = Host(name, f"gpukit/{slug(self.project.stack.get('project') or root.name)}")
+        self.launch = "./launch" + f" --host {shlex.quote(name)}" * ("host" in given)
+        self.flags = ["--cpu"] * given.get("cpu", False) + ["--native"] * given.get("native", False)
+        self.gpus = [f"--gpus={given['gpus']}"] if given.get("gpus") else []
+        self.absent = f"launch: There is nothing in {self.host} yet: {self.advice('verify')} sends the project."
+
+    def advice(self, command: str) -> str:
+        return f"`{' '.join([self.launch, *self.flags, command])}`"
+
+    # What goes there
+
+    def variables(self) -> dict[str, str]:
+        """What is set here or in .env of: variables that containers get by name, mirrors, GPUs; and those of `-e`."""
+        env, config = self.project.env, self.project.config
+        names = {*config.by_name, *config.build_args, "GPUS"}
+        names |= {name for name, value in config.env_files if value is None}
+        names |= {value for option, value in flags.options(config.run_args) if option == "--env"}
+        found = {name: env[name] for name in names if name in env}
+        given = vars(self.options).get("variables", []) if self.options.command == "run" else []
+        found.update(passed(self.project, given)[1])
+        found.update({name: env[name] for name in given if name in env})
+        # there, this command is the one that was called, and no other machine is meant
+        return {**found, "GPUKIT_HOST": "", CALLED: self.launch}
+
+    def arguments(self, argv: list[str]) -> list[str]:
+        """The command line for the other machine: ours without --host."""
+        found, rest = [], list(argv)
+        while rest:
+            word = rest.pop(0)
+            if word == "--":
+                return [*found, word, *rest]
+            if word == "--host":
+                rest = rest[1:]
+            elif not word.startswith("--host="):
+                found.append(word)
+        return found
+
+    def run_arguments(self, name: str) -> list[str]:
+        """Those of `run`, in the background there; values of `-e` are not among them."""
+        found = [*self.flags, *self.gpus, "run", "-d", *([f"--name={name}"] if name else [])]
+        for variable in self.options.variables:
+            own = variable.partition("=")[0]
+            found += ["-e", variable if DOCKERS_OWN.fullmatch(own) else own]
+        found += [f"-p={port}" for port in self.options.ports]
+        found += [f"--nproc={self.options.nproc}"] if self.options.nproc else []
+        return [*found, "--", *self.options.rest]
+
+    # Commands
+
+    def act(self, argv: list[str]) -> int:
+        command = self.options.command
+        say(f"{self.host.destination}: `./launch {command}` in {self.host.folder}")
+        sends = command not in ABOUT_WHAT_IS_THERE and not (command == "jobs" and self.options.ACTION in OF_JOBS)
+        if self.dry:
+            return self.show(argv, sends)
+        if sends:
+            self.send()
+        if command == "fetch":
+            return self.fetch(self.options.PATH or "outputs", self.options.checkpoints)
+        if command == "run" and not self.options.detach:
+            return self.run()
+        if command == "run":
+            return self.start(self.run_arguments(self.options.name))
+        if command == "logs" and self.options.follow:
+            return self.follow([*self.flags, "follow", *[self.options.NAME] * bool(self.options.NAME)])
+        if command == "notebook":
+            return self.notebook(argv)
+        code = self.start(self.arguments(argv))
+        if command in COMES_BACK and code == 0:
+            for path in COMES_BACK[command]:
+                with contextlib.suppress(RefusalError):
+                    files.fetch(self.host, self.root, path, [])
+        return code
+
+    def show(self, argv: list[str], sends: bool) -> int:
+        """--dry-run: what would be sent, and what would run."""
+        if sends:
+            names = files.sources(self.root)
+            say(f"{len(names)} files would be compared with those there, and sent if they differ.")
+        run = self.options.command == "run"
+        there = self.run_arguments(self.options.name or "NAME") if run else self.arguments(argv)
+        print(shlex.join(["ssh", self.host.destination, f"cd {self.host.folder} && ./launch {shlex.join(there)}"]))
+        return 0
+
+    def send(self) -> None:
+        path = files.send(self.host, self.root, self.launch)
+        if path and "://" not in self.host.destination:
+            say(f"To open it in VS Code: code --remote ssh-remote+{self.host.destination} {shlex.quote(path)}")
+
+    def fetch(self, path: str, checkpoints: bool) -> int:
+        asked = PurePosixPath(path)
+        named = any(each.match(pattern) for each in (asked, asked / "x") for pattern in CHECKPOINTS)
+        files.fetch(self.host, self.root, path.rstrip("/"), [] if checkpoints or named else list(CHECKPOINTS))
+        return 0
+
+    def start(self, arguments: list[str]) -> int:
+        """Run a command there, on this terminal if there is one."""
+        self.host.connect()
+        if os.isatty(0) and os.isatty(1):
+            return self.host.run_on_terminal(arguments, self.variables(), self.absent)
+        ended = self.host.run(arguments, self.variables(), self.absent)
+        if ended.lost:
+            say(f"The connection to {self.host.destination} is lost.")
+        return ended.code
+
+    def run(self) -> int:
+        """Start it there in the background, and follow it: a lost connection does not end it."""
+        name = f"run-{secrets.token_hex(3)}"
+        code = self.start(self.run_arguments(name))
+        if code:
+            return code
+        ended = self.host.run([*self.flags, "follow", "--attended", name], self.variables(), self.absent)
+        if ended.lost:
+            say(
+                f"The connection to {self.host.destination} is lost, and the run goes on there: "
+                f"{self.advice(f'logs -f {name}')} follows it again, {self.advice('stop')} stops it."
+            )
+        return ended.code
+
+    def follow(self, arguments: list[str]) -> int:
+        self.host.connect()
+        ended = self.host.run(arguments, self.variables(), self.absent)
+        if ended.lost:
+            say(f"The connection to {self.host.destination} is lost: run the same command again.")
+        return ended.code
+
+    def notebook(self, argv: list[str]) -> int:
+        """Start JupyterLab there, and forward its port until Ctrl-C."""
+        self.host.connect()
+        ended = self.host.run(self.arguments(argv), self.variables(), self.absent, capture=True)
+        address = re.search(r"http://127\.0\.0\.1:(\d+)(/\S*)", ended.output)
+        if ended.code or not address:
+            return ended.code or 1
+        port = free_port(int(address[1]))
+        with self.host.forwarding(port, int(address[1])) as line:
+            print(f"http://127.0.0.1:{port}{address[2]}", flush=True)
+            say(f"Ctrl-C ends the forwarding; JupyterLab runs there until {self.advice('stop')}.")
+            try:
+                line.wait()
+            except KeyboardInterrupt:
+                return 0
+        say(f"The connection to {self.host.destination} is lost: run the same command again; JupyterLab still runs.")
+        return LOST
+
+
+def free_port(wanted: int) -> int:
+    """A port of this machine: the same as there, if it is free."""
+    for port in [wanted, *PORTS]:
+        with contextlib.suppress(OSError), socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(("127.0.0.1", port))
+            return port
+    raise RefusalError(f"No port from {PORTS[0]} to {PORTS[-1]} is free on this machine.")
+
+
+def act(root: Path, options: argparse.Namespace, argv: list[str], name: str) -> int:
+    return Remote(root, options, name).act(argv)

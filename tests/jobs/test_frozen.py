@@ -1,0 +1,233 @@
+"""A job runs the code that it was submitted with, whatever happens to the project meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpukit.cli.main import main
+from gpukit.host import frozen
+from gpukit.jobs.table import Table
+from gpukit.project.messages import RefusalError
+from tests.jobs.test_jobs import SOURCE, Queue, queue, root  # noqa: F401
+
+# Prints what it finds; HEAD is its own code.
+SHOW = """
+import os, pathlib, subprocess
+print(sorted((str(path), path.read_text()) for path in pathlib.Path("src").rglob("*.py")))
+git = lambda *words: subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
+print(git("rev-parse", "HEAD"), git("status", "--porcelain"), git("diff", "HEAD"))
+pathlib.Path("outputs", os.environ["GPUKIT_JOB"]).write_text(pathlib.Path("data/kept").read_text())
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    who = {f"GIT_{role}_{what}": "t" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    command = ["git", "-c", "init.defaultBranch=main", *words]
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **who}, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def write(folder: Path, path: str, text: str) -> None:
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_text(text, encoding="utf-8")
+
+
+def sources(folder: Path) -> str:
+    found = [(str(path.relative_to(folder)), path.read_text()) for path in (folder / "src").rglob("*.py")]
+    return str(sorted(found))
+
+
+def state(folder: Path) -> list[str]:
+    """What a submission must not change."""
+    asked = [("status", "--porcelain"), ("stash", "list"), ("branch", "-v"), ("diff",), ("diff", "--cached")]
+    return [git(folder, *words) for words in asked]
+
+
+@pytest.fixture
+def repository(root: Path) -> Path:  # noqa: F811
+    write(root, ".gitignore", "/outputs/\n/data/\n/.launch/\n__pycache__/\n.env\n")
+    write(root, "data/kept", "shared")
+    write(root, ".env", "SECRET=planted\n")
+    for name in "abc":
+        write(root, f"src/{name}.py", f"{name} = 0\n")
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "first")
+    return root
+
+
+def edits(root: Path) -> list[object]:  # noqa: F811
+    def renamed() -> None:
+        (root / "src/b.py").rename(root / "src/two words é.py")
+
+    def rebased() -> None:
+        git(root, "checkout", "-qb", "other")
+        git(root, "commit", "-qam", "second")
+        git(root, "checkout", "-q", "main")
+        git(root, "branch", "-qD", "other")
+
+    return [
+        lambda: None,
+        lambda: write(root, "src/a.py", "a = 1\n"),
+        lambda: write(root, "src/deep/new.py", "new = 1\n"),
+        lambda: (root / "src/c.py").unlink(),
+        renamed,
+        lambda: git(root, "stash", "-q"),
+        lambda: write(root, "src/a.py", "a = 2\n"),
+        lambda: git(root, "add", "src/a.py"),
+        lambda: write(root, "src/a.py", "a = 3\n"),
+        rebased,
+    ]
+
+
+@pytest.mark.parametrize("kind", ["repository", "worktree", "none"])
+def test_each_job_runs_the_code_it_was_submitted_with(
+    queue: Queue,  # noqa: F811
+    repository: Path,
+    kind: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if kind == "worktree":
+        git(repository, "worktree", "add", "-q", str(repository / ".launch/elsewhere"))
+        shutil.move(repository / ".git", repository / ".git.first")
+        shutil.copy(repository / ".launch/elsewhere/.git", repository / ".git")
+        text = (repository / ".git").read_text().replace("/.git/", "/.git.first/")
+        (repository / ".git").write_text(text)
+        write(repository, ".gitignore", (repository / ".gitignore").read_text() + "/.git.first/\n")
+        shutil.rmtree(repository / ".launch/elsewhere")
+    elif kind != "repository":
+        shutil.rmtree(repository / ".git")
+    changes = edits(repository) if kind == "repository" else edits(repository)[:5]
+    expected = []
+    for change in changes:
+        change()
+        before = state(repository) if kind == "repository" else []
+        assert main(["submit", "--", sys.executable, "-c", SHOW]) == 0
+        assert before == (state(repository) if kind == "repository" else [])
+        expected.append(sources(repository))
+    assert main(["submit", "--latest", "--", sys.executable, "-c", "print(open('src/a.py').read())"]) == 0
+    write(repository, "src/a.py", "a = 'latest'\n")
+    if kind == "repository":
+        git(repository, "reflog", "expire", "--expire=now", "--all")
+        git(repository, "gc", "-q", "--prune=now")
+    queue.start()
+    count = len(expected)
+    queue.until_states(*["finished"] * (count + 1))
+    queue.until(lambda: not any(path.is_dir() for path in (repository / ".launch/jobs").glob("[0-9]*")))
+    for number, files in enumerate(expected, 1):
+        code = queue.table.get(number)["code"]
+        assert queue.log(number).splitlines() == [files, f"{code}  "], number
+        assert (repository / f"outputs/{number}").read_text() == "shared"
+        assert queue.table.get(number)["note"] == ""
+    assert queue.log(count + 1) == "a = 'latest'\n\n" and queue.table.get(count + 1)["code"] == ""
+    # a retry runs the same code; git may remove what no job needs
+    assert main(["jobs", "retry", "2"]) == 0
+    queue.until(lambda: queue.table.get(count + 2)["state"] == "finished")
+    assert queue.log(count + 2) == queue.log(2) != queue.log(1)
+    frozen.forget(repository, {queue.table.get(1)["code"]})
+    if kind == "repository":
+        listed = git(repository, "for-each-ref", "--format=%(refname)", "refs/gpukit").split()
+        assert listed == [f"{frozen.REFS}/{queue.table.get(1)['code']}"]
+        git(repository, "gc", "-q", "--prune=now")
+        capsys.readouterr()
+        assert main(["jobs", "retry", "2"]) == 1 and "submit the job again" in capsys.readouterr().err
+
+
+def test_what_a_job_writes_beside_outputs_is_not_lost(queue: Queue, repository: Path) -> None:  # noqa: F811
+    code = """
+import os, pathlib, time
+pathlib.Path("result.txt").write_text("kept")
+pathlib.Path("src/a.py").write_text("changed")
+pathlib.Path("__pycache__").mkdir(exist_ok=True)
+pathlib.Path("__pycache__/x.pyc").write_text("")
+assert not os.path.exists(".env")
+pathlib.Path("outputs/started").touch()
+while not os.path.exists("outputs/go"): time.sleep(0.01)
+"""
+    assert main(["submit", "--", sys.executable, "-c", code]) == 0
+    worker = queue.start()
+    queue.until((repository / "outputs/started").exists)
+    worker.terminate()
+    worker.wait(20)
+    assert queue.states() == ["queued"] and (repository / ".launch/jobs/1/result.txt").exists()  # to resume
+    (repository / "outputs/go").touch()
+    queue.start()
+    queue.until_states("finished")
+    queue.until(lambda: queue.table.get(1)["note"])
+    left = repository / "outputs/job-1-files"
+    assert sorted(str(path.relative_to(left)) for path in left.rglob("*") if path.is_file()) == [
+        "result.txt",
+        "src/a.py",
+    ]
+    assert "outputs/job-1-files" in queue.table.get(1)["note"]
+    assert (repository / "src/a.py").read_text() == "a = 0\n"
+
+
+def test_what_is_no_code_is_refused(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (repository / "model.bin").open("wb") as file:
+        file.truncate(int(frozen.LARGE) + 1)
+    with pytest.raises(RefusalError, match=r"model.bin.*--latest"):
+        frozen.freeze(repository)
+    (repository / "model.bin").unlink()
+    git(repository, "init", "-q", "src/other")
+    write(repository, "src/other/x.py", "")
+    with pytest.raises(RefusalError, match=r"src/other.*--latest"):
+        frozen.freeze(repository)
+    assert main(["submit", "--latest", "true"]) == 0
+    assert main(["submit", "true"]) == 1
+    with Table(repository / ".launch/jobs") as table:
+        assert len(table.recent(10)) == 1, "what could not be frozen is not in the queue"
+
+
+KILLED = """
+import os, signal, sys, threading
+threading.Timer(float(sys.argv[1]), os.kill, [os.getpid(), signal.SIGKILL]).start()
+from gpukit.cli.main import main
+main(["submit", "--", sys.executable, "-c", "print(open('src/a.py').read())"])
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_kills_lose_no_job_and_leave_nothing(queue: Queue, repository: Path) -> None:  # noqa: F811
+    """kill -9 of `submit` and of the worker at random times; benchmarks/experiments.py kills 50 times."""
+    chance = random.Random(0)
+    env = {**os.environ, "PYTHONPATH": str(SOURCE), "GPUKIT_PROJECT": str(repository)}
+    submitted: dict[int, str] = {}
+    for at in range(6):
+        write(repository, "src/a.py", f"a = {at}\n")
+        command = [sys.executable, "-c", KILLED, str(chance.uniform(0.05, 0.5))]
+        subprocess.run(command, cwd=repository, env=env, capture_output=True)
+        for job in queue.table.recent(1000):
+            submitted.setdefault(job["id"], f"a = {at}\n\n")
+    assert main(["submit", "--", sys.executable, "-c", "print(open('src/a.py').read())"]) == 0
+    submitted[len(submitted) + 1] = "a = 5\n\n"
+    for _ in range(6):
+        worker = queue.start()
+        time.sleep(chance.uniform(0.2, 0.6))
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    queue.start()
+    queue.until(lambda: set(queue.states()) == {"finished"})
+    for number, text in submitted.items():
+        assert queue.log(number).endswith(text), number
+    place = repository / ".launch/jobs"
+    queue.until(lambda: not [path for path in place.iterdir() if path.name.isdecimal()])
+    frozen.remove_drafts(place, 0)
+    frozen.forget(repository, queue.table.codes(0))
+    assert not [path for path in place.iterdir() if path.is_dir()]
+    assert git(repository, "status", "--porcelain") == " M src/a.py\n"
+    listed = git(repository, "for-each-ref", "refs/gpukit").splitlines()
+    assert len(listed) == len(queue.table.codes(0) - {""})
+    assert json.loads((place / "worker.lock").read_text())
