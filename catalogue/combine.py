@@ -46,6 +46,7 @@ def contents() -> dict[str, Any]:
     found["without_gpu"] = without_gpu()
     found["questions"] = {name: questions.kind(name) for name in questions.ASKED}
     found["hidden"] = questions.HIDDEN
+    found["given"] = questions.GIVEN
     found["products"] = {  # other names of a machine, as users may give them
         id: [machine["label"], *(card["name"] for card in machine["cards"])]
         for id, machine in machines.items()

@@ -19,7 +19,8 @@ PAGE = ROOT / "docs/questions.md"
 CONFIG = support.parse((ROOT / "copier.yml").read_text(encoding="utf-8"))
 QUESTIONS = {name: question for name, question in CONFIG.items() if not name.startswith("_")}
 ASKED = {name: question for name, question in QUESTIONS.items() if "help" in question}
-HIDDEN = [name for name in QUESTIONS if name not in ASKED]
+GIVEN = ["project", "dependencies"]  # by `gpukit adopt`
+HIDDEN = [name for name in QUESTIONS if name not in (*ASKED, *GIVEN)]
 # The questions whose choices are in the catalogue, and where; copier.yml lists the choices of the others.
 CHOICES = {
     "hardware": ("hardware", "hardware"),

@@ -132,9 +132,10 @@ def unmerged(project: Path) -> list[str]:
         return []
     import subprocess
 
+    from gpukit.project.location import located
     from gpukit.validate import files
 
-    names = {name for name in files.generated(project) if b"\n<<<<<<< " in b"\n" + (project / name).read_bytes()}
+    names = {name for name in files.generated(project) if b"\n<<<<<<< " in b"\n" + located(name, project).read_bytes()}
     try:
         listing = subprocess.run(["git", "ls-files", "-u", "-z"], cwd=project, capture_output=True, text=True).stdout
     except OSError:  # no git: the markers are enough

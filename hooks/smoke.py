@@ -33,6 +33,7 @@ from gpukit.findings.causes import PROJECT
 from gpukit.host import facts
 from gpukit.host import refusals as errors
 from gpukit.project import devcontainer
+from gpukit.project.location import located
 from gpukit.project.messages import announced
 
 PASSED, FAILED, SKIPPED = 0, 10, 11
@@ -66,7 +67,7 @@ def plan(project: Path) -> Plan:
     if not engine.startswith("unix://"):
         return Plan(mode, f"the Docker engine is at {engine}, which does not have this project's folder")
     try:
-        image = os.environ.get("BASE_IMAGE") or json.loads((project / "stack.json").read_bytes())["image"]
+        image = os.environ.get("BASE_IMAGE") or json.loads(located("stack.json", project).read_bytes())["image"]
         status = request_status(engine, "/_ping")
         if status == 200 and mode == "auto":
             status = request_status(engine, f"/images/{quote(image, safe='/:@')}/json")
@@ -132,7 +133,7 @@ def start_base_image(project: Path, planned: Plan) -> int:
     except ImportError:
         say("not run: it needs the docker package.")
         return SKIPPED
-    config = devcontainer.load(project / MAIN, os.environ)
+    config = devcontainer.load(located(MAIN, project), os.environ)
     client = docker.DockerClient(base_url=planned.engine, timeout=60)
     with (
         contextlib.closing(client),
@@ -388,7 +389,7 @@ def without_gpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_and_verify(project: Path) -> int:
     cpu = []
-    if launch(project, "preflight") != 0 and (project / ".devcontainer/cpu").is_dir():
+    if launch(project, "preflight") != 0 and located(".devcontainer/cpu/devcontainer.json", project).is_file():
         say("no GPU is available here, so the CPU configuration is built.")
         cpu = ["--cpu"]
     say("building the image; this takes minutes, and its progress follows ...")

@@ -27,6 +27,9 @@ PARTS = ("benchmarks/", "catalogue/", "docs/", "examples/", "fragments/", "gpuki
 TEMPLATES = (".devcontainer/", ".vscode/", ".github/", "src/", "notebooks/")  # folders of a generated project
 CREATED = {
     "requirements.txt",
+    "setup.py",
+    "setup.cfg",
+    "environment.yml",
     "torch-index.txt",
     ".env",
     ".grype.yaml",

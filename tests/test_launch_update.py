@@ -74,13 +74,20 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     def run(argv: list[str], folder: Path, note: str = "", data: str | None = None, **variables: str) -> Result:
         commands.append(argv)
         pairs = dict(argv[place + 1].split("=", 1) for place, word in enumerate(argv) if word == "--data")
-        reference = next(word for word in argv if word.startswith("--vcs-ref=")).partition("=")[2]
+        options = dict(word.split("=", 1) for word in argv if word.startswith(("--vcs-ref=", "--answers-file=")))
         try:
             with quick(), local.env(**variables), pytest.MonkeyPatch.context() as patch:
                 for name, value in variables.items():
                     patch.setenv(name, value)
                 run_update(
-                    argv[-1], data=pairs, vcs_ref=reference, defaults=True, overwrite=True, quiet=True, unsafe=True
+                    argv[-1],
+                    data=pairs,
+                    vcs_ref=options["--vcs-ref"],
+                    answers_file=options.get("--answers-file"),
+                    defaults=True,
+                    overwrite=True,
+                    quiet=True,
+                    unsafe=True,
                 )
         except Exception as error:
             return Result(1, err=str(error))

@@ -66,7 +66,7 @@ def add(project: Project, packages: list[str], native: bool, yes: bool) -> int:
 
 def stack_of(project: Project) -> Stack:
     try:
-        return load(project.root / "stack.json")
+        return load(project.located("stack.json"))
     except StackError as error:
         raise RefusalError(f"{error}.") from None
 
@@ -174,7 +174,7 @@ def has_kernels(place: adding.Place, found: dict[str, Found], stack: Stack) -> N
 
 def look(project: Project, packages: list[str], native: bool) -> Iterable[Finding]:
     """What plan finds about these packages and all that they need, on a machine like this one."""
-    whole = load(project.root / "stack.json")
+    whole = load(project.located("stack.json"))
     stack = stacks.natively(whole) if native else whole
     targets = list(stack.targets.values())
     target = next((each for each in targets if each.arch == machine()), replace(targets[0], arch=machine()))

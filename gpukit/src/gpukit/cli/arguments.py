@@ -160,6 +160,15 @@ ARGUMENTS = {
     "--mirrors": value("FILE", "JSON file with other repository addresses and keys"),
     "update --check": flag("only report what an update would change; nothing is changed"),
     "update --undo": flag("revert the last update, if nothing was edited since"),
+    "adopt --undo": flag("remove what adopting wrote; an edited extra.txt or apt.txt is kept"),
+    "adopt --hardware": value(
+        "ID", "the hardware id that it is mainly for (default: this machine's GPU, after asking)"
+    ),
+    "adopt --answers": value("NAME=VALUE", "other answers, such as data_dir=/srv/data", nargs="*", default=None),
+    "adopt --yes": flag("do not ask, and accept the packages that scripts import"),
+    "--template": value("SOURCE", "the template: a folder or an address (default: gh:org/gpu-template)"),
+    "--with": many("NAME", "an extra, a group, or a file of requirements to install too; repeatable", dest="more"),
+    "--extra": many("LINE", "a line for extra.txt, such as 'torch>=2.8', which replaces your own; repeatable"),
     "--to": value("RELEASE", "a release, branch, or commit of the template; current: the one that the project has"),
     "--answers": value(
         "NAME=VALUE", "change these answers; without any, ask the questions again", nargs="*", default=None

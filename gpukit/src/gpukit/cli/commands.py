@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gpukit.project.location import find_root, root
+from gpukit.project.location import find_root, is_adopted, located, root
 from gpukit.project.messages import RefusalError
 
 # What VS Code runs before it starts a container here (as with `doctor --early`), and what works on the project's files.
@@ -69,6 +69,8 @@ def act(options: argparse.Namespace) -> int:
             return vendor.vendor(find_root(), options.source, options.check)
         except vendor.VendorError as error:
             raise RefusalError(f"{error}.") from None
+    if command == "adopt":
+        return import_module("gpukit.adopt.main").adopt(Path.cwd(), options)
     if command == "update":
         renew = import_module("gpukit.plan.extensions").renew
         return import_module("gpukit.update.main").update(find_root(), options, renew)
@@ -88,7 +90,7 @@ def act(options: argparse.Namespace) -> int:
     asks = command in ("verify", "rehearse")
     inside = import_module("gpukit.image.guard").RECORD.is_file() if asks else False
     if inside and command == "rehearse":
-        rehearsal = rehearsed(options, import_module("gpukit.project.stack").read(root() / "stack.json"))
+        rehearsal = rehearsed(options, import_module("gpukit.project.stack").read(located("stack.json")))
         os.execvp(rehearsal[0], rehearsal)
     if inside and ".whl" in __file__:  # ./launch runs without site-packages, and these need torch
         os.execvp("gpukit", ["gpukit", command, *options.rest])
@@ -157,6 +159,8 @@ def act(options: argparse.Namespace) -> int:
 
 def rehearsed(options: argparse.Namespace, stack: dict[str, Any]) -> list[str]:
     """The command that rehearses a script; without one, the project's, as small as for a trial."""
+    if not options.rest and is_adopted(root()):
+        raise RefusalError("Name the script to rehearse, as in `./launch rehearse -- python train.py`.")
     steps = ["--steps", str(options.steps)] if options.steps else []
     script = options.rest or ["python", "-m", f"{stack['package']}.train", *stack.get("trial", [])]
     return ["python", "-m", "exactrun", "rehearse", *steps, "--", *script]

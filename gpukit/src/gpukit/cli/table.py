@@ -71,6 +71,19 @@ examples:
   ./launch add einops 'datasets>=4'
   ./launch add flash-attn      a wheel with CUDA code that fits all targets: shows whose it is, and asks""",
     ),
+    "adopt": Command(
+        "give an existing repository the container and its tools; none of its files change",
+        ["--hardware", "--template", "--to", "--with", "--extra", "--answers", "--yes", "--undo"],
+        run_options=False,
+        epilog="""\
+In the root of a git repository, outside a project: `uvx gpukit adopt`. It runs Copier with --trust, and writes launch,
+.gpukit/, and two folders in .devcontainer/. docs/adopt.md has an example.
+
+examples:
+  gpukit adopt --hardware rtx-40
+  gpukit adopt --with dev --extra 'torch>=2.8'
+  gpukit adopt --undo""",
+    ),
     "update": Command(
         "bring the template's newest release into the project, and report what that changes",
         ["--check", "--undo", "--to", "--answers", "--accept-driver", "--pull-request"],

@@ -25,7 +25,7 @@ from gpukit.host.preflight import GPU_KINDS, refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
 from gpukit.host.project import Project, dotenv
 from gpukit.project.devcontainer import ConfigError
-from gpukit.project.location import root
+from gpukit.project.location import ADOPTED, is_adopted, located, root
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack
 
@@ -418,17 +418,18 @@ def containers(text: str) -> Iterable[Container]:
 
 def _settings(project: Path) -> dict[str, str]:
     with contextlib.suppress(RefusalError):
-        return dotenv(project / ".env")
+        return dotenv(located(".env", project))
     return {}
 
 
 TEMPLATE_FOLDERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows", ".vscode", "cluster")
+ADOPTED_FOLDERS = tuple(dict.fromkeys(str(Path(path).parent) for path in ADOPTED.values()))
 
 
 def _merge_leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Files with conflict markers, and .rej files, in the folders that the template writes to."""
     marked, rejected = [], []
-    for folder in TEMPLATE_FOLDERS:
+    for folder in ADOPTED_FOLDERS if is_adopted(project) else TEMPLATE_FOLDERS:
         try:
             paths = sorted((project / folder).iterdir())
         except OSError:

@@ -31,7 +31,7 @@ from gpukit.findings.finding import (
     unknown,
 )
 from gpukit.findings.private import mask
-from gpukit.project.location import find_root, root
+from gpukit.project.location import find_root, located, root
 from gpukit.project.messages import as_called, plain
 from gpukit.project.stack import Stack, StackError, load
 
@@ -254,7 +254,7 @@ def _report(tool: str, options: argparse.Namespace, findings: list[Finding], sta
         "targets": ", ".join(stack.targets),
         "options": " ".join(name for name in ("quick", "stress") if getattr(options, name)),
     }
-    folder = root() if stack.standalone else root() / "outputs"
+    folder = root() if stack.standalone else located("outputs")
     file = folder / f"{tool}-report.md" if options.report is True else Path(options.report)
     file.parent.mkdir(parents=True, exist_ok=True)
     about = {name: hide.report(text) for name, text in about.items()}

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from gpukit.project.location import place
+
 HIDDEN = "***"
 MIN_LENGTH = 6  # shorter values are words that occur in any text
 SECRET_NAMES = re.compile(
@@ -140,7 +142,8 @@ def mask(project: Path, environment: Mapping[str, str] = os.environ, spare: Iter
     """A mask for this machine. `spare`: names that need not be hidden, such as that of the image's own user."""
     home = Path(environment.get("HOME") or "/nonexistent")
     secrets: list[str] = []
-    files = [project / name for name in PROJECT_SECRET_FILES] + [home / name for name in HOME_SECRET_FILES]
+    own = dict.fromkeys([*PROJECT_SECRET_FILES, *(place(project, name) for name in PROJECT_SECRET_FILES)])
+    files = [project / name for name in own] + [home / name for name in HOME_SECRET_FILES]
     for name, value in environment.items():
         secrets += _secrets_in_urls(value)
         if value.startswith("{"):

@@ -17,6 +17,7 @@ from typing import Any
 from gpukit.errors.machine import Card, Engine, Machine, Torch, capability
 from gpukit.host import cards, choice, podman
 from gpukit.host.process import SHORT_TIMEOUT, Background, Result, nvidia_smi, run
+from gpukit.project.location import located
 from gpukit.project.stack import FILE, Stack, StackError, load
 
 SMI = ["--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv,noheader,nounits"]
@@ -53,7 +54,7 @@ def local(project: Path | None, ask_engine: bool = True, engine: str = "") -> Ma
     stack = None
     if project is not None:
         with contextlib.suppress(StackError):
-            stack = load(project / FILE)
+            stack = load(located(FILE, project))
     smi = Background(
         lambda: run([nvidia_smi(), *SMI], SHORT_TIMEOUT), SHORT_TIMEOUT + 0.2, Result(None, timed_out=True)
     )

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpukit.host.git import attempt, git, names, sources
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError
 
 PLACE = ".launch/jobs"
@@ -34,8 +35,12 @@ LATEST = "or submit with --latest, which runs the project as it is when the job 
 def freeze(root: Path) -> str:
     """The commit of the project's files as they are now. Its working tree, index, and branches are not touched.
 
+    Empty for an adopted repository: its jobs run the files as they are when they start.
+
     Raises RefusalError without git, for submodules, and for large files that nobody has told git to ignore.
     """
+    if is_adopted(root):
+        return ""  # where its programs write is not known, so that a checkout would take their results with it
     if not shutil.which("git"):
         raise RefusalError(f"git keeps the code of a job, and is not installed here: install it, {LATEST}.")
     place = made(root)
@@ -80,9 +85,9 @@ def freeze(root: Path) -> str:
 
 def made(root: Path) -> Path:
     """The folder of the queue's files, which is created if it does not exist."""
-    for path in (root / ".launch", root / PLACE):
+    for path in (located(".launch", root), located(PLACE, root)):
         path.mkdir(mode=0o700, exist_ok=True)
-    return root / PLACE
+    return located(PLACE, root)
 
 
 def refuse_what_is_no_code(root: Path, files: list[str], known: set[str]) -> None:
@@ -128,7 +133,7 @@ def forget(root: Path, needed: set[str]) -> None:
 
 
 def repositories(root: Path) -> list[Path]:
-    return [path for path in (root / ".git", root / PLACE / "code.git") if path.is_dir()]
+    return [path for path in (root / ".git", located(PLACE, root) / "code.git") if path.is_dir()]
 
 
 def repository_of(root: Path, commit: str) -> Path:

@@ -18,10 +18,10 @@ from typing import Any
 from gpukit.host.engine import Engine
 from gpukit.host.memory import VARIABLE, fraction
 from gpukit.project import devcontainer, stack
-from gpukit.project.location import project_of
+from gpukit.project.location import located, place, project_of
 from gpukit.project.messages import RefusalError, say
 
-MAIN, CPU = Path(".devcontainer/devcontainer.json"), Path(".devcontainer/cpu/devcontainer.json")
+MAIN, CPU = ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"
 
 
 class Project:
@@ -29,23 +29,24 @@ class Project:
         """`root`: the project's folder, or a job's checkout: `code` is that, and `self.root` the project's folder."""
         self.root, self.code, self.dry = project_of(root), root, dry
         self.sealed = ""  # what its containers are without: launch/sealed.py
-        if not (root / MAIN).is_file():
-            raise RefusalError(f"{root} is not a generated project: it has no {MAIN}.")
+        main, without_gpu = located(MAIN, root), located(CPU, root)
+        if not main.is_file():
+            raise RefusalError(f"{root} is not a generated project: it has no {main.relative_to(root)}.")
         self.given = {**environ, "GPUS": gpus} if gpus else dict(environ)
         self.chosen_gpus = gpus
-        self.cpu = cpu and (root / CPU).is_file()
+        self.cpu = cpu and without_gpu.is_file()
         self.env = self.environment()
-        self.config = devcontainer.load(root / (CPU if self.cpu else MAIN), self.env, self.root)
+        self.config = devcontainer.load(without_gpu if self.cpu else main, self.env, self.root)
         if cpu and self.gpus is not None:
-            raise RefusalError(f"This project has no {CPU}, the configuration without a GPU.")
-        self.engine = Engine(self.env, cpu_helps=not self.cpu and (root / CPU).is_file(), dry=dry)
+            raise RefusalError(f"This project has no {place(root, CPU)}, the configuration without a GPU.")
+        self.engine = Engine(self.env, cpu_helps=not self.cpu and without_gpu.is_file(), dry=dry)
         # of its images, containers, and native environments
         self.name = f"{self.slug}-{hashlib.sha256(str(self.root).encode()).hexdigest()[:8]}"
         self.tag = self.name + "-cpu" * self.cpu
 
     def environment(self) -> dict[str, str]:
         """The variables for starting a container: the caller's, then those in .env, then the cap on shared memory."""
-        found = {**dotenv(self.root / ".env"), **self.given}
+        found = {**dotenv(self.located(".env")), **self.given}
         return {VARIABLE: f"{self.fraction:.2f}", **found} if self.fraction else found
 
     @cached_property
@@ -60,9 +61,13 @@ class Project:
     @cached_property
     def stack(self) -> dict[str, Any]:
         try:
-            return stack.read(self.code / stack.FILE)
+            return stack.read(located(stack.FILE, self.code))
         except stack.StackError as error:
             raise RefusalError(f"{error}.") from None
+
+    def located(self, name: str) -> Path:
+        """The path of a file that a generated project has at `name`."""
+        return located(name, self.root)
 
     def launch(self, command: str) -> str:
         """A command to advise, with the options that this one was given."""

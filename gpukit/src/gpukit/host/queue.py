@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpukit.project import dependencies
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, say
 
 TOKEN = ".launch/jobs/token"  # of the service `jobs`
@@ -41,7 +43,7 @@ ELSEWHERE = "on a cluster, use `./launch submit --on slurm`; otherwise, move the
 
 def folder(root: Path) -> Path:
     """The queue's folder. Refuses network file systems: locks and shared memory, which SQLite needs, fail there."""
-    place = root / ".launch/jobs"
+    place = located(".launch/jobs", root)
     try:
         for path in (place.parent, place):
             path.mkdir(mode=0o700, exist_ok=True)
@@ -64,8 +66,9 @@ def is_service(root: Path) -> bool:
 def fingerprint(root: Path) -> str:
     """A hash of the files that determine the environment of jobs."""
     digest = hashlib.sha256()
-    files = [root / name for name in ("Dockerfile", "apt.txt", "pyproject.toml", "requirements.txt", "stack.json")]
-    files += [*sorted(root.glob(".devcontainer/**/devcontainer.json")), *sorted(root.glob("vendor/*.whl"))]
+    files = [located(name, root) for name in ("Dockerfile", "apt.txt", "stack.json")]
+    files += [root / name for name in dependencies.files(root)]
+    files += [*sorted(root.glob(".devcontainer/**/devcontainer.json")), *sorted(located("vendor", root).glob("*.whl"))]
     for path in files:
         with contextlib.suppress(OSError):
             content = path.read_bytes()
@@ -161,7 +164,7 @@ def _locked(file: int, kind: int) -> bool:
 
 def stop(root: Path, dry: bool) -> bool:
     """Stop the worker, if there is one: it ends its jobs, which stay in the queue. Whether there was one."""
-    lock = WorkerLock(root / ".launch/jobs")
+    lock = WorkerLock(located(".launch/jobs", root))
     holder = lock.holder() or {}
     pid = holder.get("pid", 0)
     if not pid or holder.get("boot") != boot_id() or born(pid) != holder.get("born"):

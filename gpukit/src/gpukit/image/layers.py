@@ -2,11 +2,13 @@
 
     python -m gpukit.image.layers SOURCE STATE TARGET
 
-SOURCE holds stack.json, pyproject.toml, and requirements.txt if the project is pinned. Written into TARGET:
+SOURCE holds stack.json, pyproject.toml, and requirements.txt if the project is pinned; or what an adopted repository
+has of these. Written into TARGET:
 
     torch/guard.py, install.py, torch.json    for PyTorch's layer
     dependencies/first.txt                    the dependencies of the last full build, if all of them are still required
     dependencies/all.txt                      all dependencies: those added since then are a small layer of their own
+    dependencies/NAME-VERSION-...whl          an adopted package's name and commands, which all.txt names too
 
 COPY is cached by content, so a change that is not in these files reinstalls nothing. STATE is a file that the builder
 keeps between builds.
@@ -21,7 +23,12 @@ import sys
 import tomllib
 from pathlib import Path
 
+from gpukit.image import editable
 from gpukit.image.guard import TORCH
+from gpukit.project import dependencies
+from gpukit.project.location import is_adopted, located
+
+BUILT = "/etc/gpukit"  # where the Dockerfile puts these files
 
 
 def name(requirement: str) -> str:
@@ -31,6 +38,8 @@ def name(requirement: str) -> str:
 
 def wanted(folder: Path) -> list[str]:
     """Every requirement of the project, pinned where requirements.txt pins it."""
+    if is_adopted(folder):
+        return dependencies.wanted(folder)
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     requirements = project.get("dependencies", []) + extra(project, "dev")
     pins = folder / "requirements.txt"
@@ -69,11 +78,13 @@ def torch_facts(stack: dict, requirements: list[str]) -> dict:
 
 def main(source: Path, state: Path, target: Path) -> None:
     requirements = wanted(source)
-    stack = json.loads((source / "stack.json").read_text(encoding="utf-8"))
+    stack = json.loads(located("stack.json", source).read_text(encoding="utf-8"))
     rest = [line for line in requirements if name(line) not in TORCH]
     before = state.read_text(encoding="utf-8").splitlines() if state.exists() else []
     first = before if before and set(before) <= set(rest) else rest
     state.write_text("\n".join(first), encoding="utf-8")
+    package = editable.write(source, target / "dependencies", "/workspace") if is_adopted(source) else None
+    requirements += [f"{package.name.split('-')[0]} @ file://{BUILT}/{package.name}"] if package else []
     files = {f"torch/{each}": pkgutil.get_data("gpukit.image", each) or b"" for each in ("guard.py", "install.py")}
     files["torch/torch.json"] = json.dumps(torch_facts(stack, requirements), indent=2).encode()
     for each, lines in (("first", first), ("all", requirements)):

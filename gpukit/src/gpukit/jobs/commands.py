@@ -20,6 +20,7 @@ from gpukit.host import frozen, queue
 from gpukit.jobs import contract, kubernetes, ledger, records, slurm
 from gpukit.jobs.progress import clean, progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
@@ -71,7 +72,7 @@ def submit(root: Path, options: Any) -> int:
         with frozen.submitting(root):
             facts["code"] = "" if options.latest else frozen.freeze(root)
             new = slurm.submit(root, options.rest, package(root), env, variables=options.variables, **facts)
-        if not (root / frozen.PLACE / "queue.sqlite").exists():  # whose worker does this otherwise
+        if not (located(frozen.PLACE, root) / "queue.sqlite").exists():  # whose worker does this otherwise
             frozen.forget(root, records.codes(root, time.time() - frozen.DAYS * 86400))
         return submitted(root, slurm.get(root, new), options, f"Job {new} is handed to Slurm.")
     if isinstance(options.after, str):
@@ -130,7 +131,7 @@ def with_variables(root: Path, names: list[str]) -> dict[str, str]:
 
 def package(root: Path) -> str:
     try:
-        return str(json.loads((root / "stack.json").read_text(encoding="utf-8")).get("package", ""))
+        return str(json.loads(located("stack.json", root).read_text(encoding="utf-8")).get("package", ""))
     except (OSError, ValueError, AttributeError):
         return ""
 
@@ -286,7 +287,7 @@ def compared(root: Path, numbers: list[int | str], metric: str) -> dict[str, Any
     if numbers:
         return ledger.compare(root, [job_of(root, number) for number in numbers], metric)
     found = records.stored(root)
-    if (root / frozen.PLACE / "queue.sqlite").exists():  # it cannot be on a network file system
+    if (located(frozen.PLACE, root) / "queue.sqlite").exists():  # it cannot be on a network file system
         with Table(queue.folder(root)) as table:
             found = table.recent(ledger.MOST) + found
     return ledger.compare(root, [job for job in found if job["starts"]], metric)
@@ -310,7 +311,7 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
     if not numbers:
         raise RefusalError("`jobs wait` needs the numbers of jobs: `./launch jobs` lists the jobs.")
     until = time.monotonic() + (math.inf if options.timeout is None else options.timeout)
-    place = root / frozen.PLACE
+    place = located(frozen.PLACE, root)
     idling = 0
     while True:
         found = [job_of(root, number) for number in numbers]
@@ -454,7 +455,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         "note": job["note"],
         "command": shlex.join(job["command"]),
         "code": job.get("code", "")[:10] or "the project, as it is when the job starts",
-        "run folder": job.get("run_folder") or (root / "outputs" / run if run else ""),
+        "run folder": job.get("run_folder") or (located("outputs", root) / run if run else ""),
         "progress": short(progress(root, job)),
         "GPUs": job["gpus"],
         "priority": job["priority"],
@@ -464,7 +465,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         **stamp,
         "ran": duration(seconds(job)),
         "starts": job["starts"],
-        "log": root / contract.log_of(job) if contract.log_of(job) else "",
+        "log": root / contract.log_of(root, job) if contract.log_of(root, job) else "",
         **{name: job[name] for name in kubernetes.SHOWN if job.get(name)},
     }
     for name, value in facts.items():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.jobs.progress import clean, progress, read, run_of
+from gpukit.project.location import place
 
 FIELDS = ("id", "state", "note", "command", "code", "gpus", "priority", "after", "max_hours", "variables")
 FIELDS += ("submitted", "started", "ended", "ran", "starts", "status")
@@ -18,15 +19,15 @@ LOG_BYTES = 64 << 10
 def job_as_json(root: Path, job: dict[str, Any], detailed: bool = False) -> dict[str, Any]:
     """`detailed`: with the cause of a failure, which takes a while to find."""
     found = {name: job.get(name, "") for name in FIELDS}
-    found.update(run=run_of(job["command"]), progress=progress(root, job), log=log_of(job))
+    found.update(run=run_of(job["command"]), progress=progress(root, job), log=log_of(root, job))
     if detailed:
         found["cause"] = cause(root, job)
     return found
 
 
-def log_of(job: dict[str, Any]) -> str:
+def log_of(root: Path, job: dict[str, Any]) -> str:
     """The path of its log in the project; empty if it has not started."""
-    return job.get("log", f".launch/jobs/{job['id']}.log") if job["starts"] else ""
+    return job.get("log", place(root, f".launch/jobs/{job['id']}.log")) if job["starts"] else ""
 
 
 def cause(root: Path, job: dict[str, Any]) -> dict[str, str] | None:
@@ -37,7 +38,7 @@ def cause(root: Path, job: dict[str, Any]) -> dict[str, str] | None:
     from gpukit.findings.causes import PROJECT
     from gpukit.findings.private import mask
 
-    text = read(root / log_of(job), LOG_BYTES)[0].decode(errors="replace") if job["starts"] else ""
+    text = read(root / log_of(root, job), LOG_BYTES)[0].decode(errors="replace") if job["starts"] else ""
     found = diagnose(text).causes[:1]
     if not found:
         last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), job["note"])

@@ -19,6 +19,7 @@ from gpukit.jobs import manifest, pods, records
 from gpukit.jobs.kubectl import DRY, Object, Place, context, explained, kubectl, parse, read
 from gpukit.jobs.progress import run_of
 from gpukit.jobs.table import FINAL
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, say
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of Kubernetes' own suffixes: they make no words
@@ -28,7 +29,7 @@ EVERY = 2.0  # seconds between two looks, for `logs -f`
 
 
 def folder(root: Path) -> Path:
-    return root / records.PLACES["kubernetes"]
+    return located(records.PLACES["kubernetes"], root)
 
 
 def submit(root: Path, command: list[str], package: str, code: str, image: str = "", **asked: Any) -> dict[str, Any]:

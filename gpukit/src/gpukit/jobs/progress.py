@@ -17,6 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gpukit.project.location import located
+
 TAIL = 64 << 10  # bytes read of metrics.jsonl
 WHOLE = 2 << 20  # bytes of the largest run.json that is read; each start of the run adds some 10 KB
 ROWS = 20  # of metrics.jsonl
@@ -43,7 +45,7 @@ def run_folder(root: Path, job: dict[str, Any]) -> Path | None:
     if name and not folder.is_symlink():
         return folder if folder.is_dir() else None
     try:
-        outputs = (root / "outputs").resolve()
+        outputs = located("outputs", root).resolve()
         folder = (outputs / name).resolve()
         return folder if name and folder.parent == outputs and folder.is_dir() else None
     except (OSError, RuntimeError):  # a link to itself

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 
 # The answers to the question `cluster`, in its order, and their files.
@@ -35,7 +36,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def stored(root: Path) -> list[dict[str, Any]]:
     """This project's jobs on clusters, as they were when the cluster was last asked."""
-    return [job for place in PLACES.values() for job in read(root / place)]
+    return [job for place in PLACES.values() for job in read(located(place, root))]
 
 
 def codes(root: Path, since: float) -> set[str]:

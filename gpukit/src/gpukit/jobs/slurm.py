@@ -19,6 +19,7 @@ from typing import Any
 from gpukit.host import frozen
 from gpukit.jobs import records
 from gpukit.jobs.table import FINAL
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, say
 
 SCRIPT = records.FILES["slurm"]
@@ -30,7 +31,7 @@ NEVER = "DependencyNeverSatisfied"
 
 
 def folder(root: Path) -> Path:
-    return root / records.PLACES["slurm"]
+    return located(records.PLACES["slurm"], root)
 
 
 def submit(root: Path, command: list[str], package: str, env: dict[str, str], code: str = "", **facts: Any) -> str:

@@ -13,7 +13,8 @@ from gpukit.host.project import Project
 from gpukit.launch import image
 from gpukit.launch.container import ask, enter, flags, start, workplaces
 from gpukit.launch.found import Found
-from gpukit.project import pyproject
+from gpukit.project import dependencies, pyproject
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 
 # In the sticky folders of the image only its owner, root, may replace what the build installed.
@@ -45,7 +46,7 @@ Examine = Callable[[Place], None]  # refuses wheels there, before they are insta
 
 
 def add(project: Project, packages: list[str], judge: Judge, examine: Examine) -> int:
-    path = project.root / "pyproject.toml"
+    path = project.root / dependencies.edited(project.root)
     text = pyproject.read(path)
     edited = apply(project, text, packages)
     if edited == text:
@@ -77,13 +78,13 @@ def add(project: Project, packages: list[str], judge: Judge, examine: Examine) -
             project.engine.call("rm", "--force", name)
     having = [one.name for one in found if not without[one]]
     says = f" and to {', '.join(having)}, and to the next build" if having else "; the next build installs it"
-    say(f"Added {named(packages)} to pyproject.toml{says}.")
+    say(f"Added {named(packages)} to {dependencies.edited(project.root)}{says}.")
     for one, why in without.items():
         if why:
             again = AGAIN.get(one.role, AGAIN["dev"])
             again = again.format(up=project.launch("up"), notebook=project.launch("notebook"))
             say(f"{one.name} does not have it yet ({why.rstrip('.')}): {again}.")
-    if (project.root / "requirements.txt").is_file():
+    if (project.root / "requirements.txt").is_file() and not is_adopted(project.root):
         say("requirements.txt does not pin them yet: run `./launch pin`.")
     return 0
 
@@ -103,15 +104,17 @@ def apply(project: Project, text: str, packages: list[str], native: bool = False
             else:
                 why = "comes with the base image and cannot be changed: choose another base to get another version"
             raise RefusalError(f"{name} {why}.")
-        present = [value for value in pyproject.Requirements(text).values() if pyproject.name_of(value) == name]
+        present = [
+            value for value in dependencies.editor(project.root, text).values() if pyproject.name_of(value) == name
+        ]
         if present and pyproject.canonical(package) in (name, *map(pyproject.canonical, present)):
-            say(f"{name} is already in pyproject.toml, as {present[0]!r}.")
+            say(f"{name} is already in {dependencies.edited(project.root)}, as {present[0]!r}.")
         if "@" in package:
             addresses.setdefault(name, []).append(package)
         elif not present or pyproject.canonical(package) not in (name, *map(pyproject.canonical, present)):
-            text = pyproject.Requirements(text).set(package)
+            text = dependencies.editor(project.root, text).set(package)
     for lines in addresses.values():
-        text = pyproject.Requirements(text).only(lines)
+        text = dependencies.editor(project.root, text).only(lines)
     return text
 
 
@@ -132,7 +135,7 @@ def write(path: Path, before: str, after: str) -> None:
 
 def requirements(project: Project, text: str, packages: list[str]) -> str:
     """What is installed from this text of pyproject.toml, one requirement a line; a pin of a package counts too."""
-    return "".join(f"{line}\n" for line in dict.fromkeys([*pyproject.wanted(project.root, text), *packages]))
+    return "".join(f"{line}\n" for line in dict.fromkeys([*dependencies.wanted(project.root, text), *packages]))
 
 
 def inside(

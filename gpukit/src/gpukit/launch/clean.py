@@ -150,7 +150,7 @@ def created_here(project: Project, folders: list[Path]) -> Part:
 
 def checkpoints_here(project: Project, keep: int) -> Part:
     with announced("Checking whether the newest checkpoints are complete ..."):
-        old = old_checkpoints(project.root / "outputs", keep)
+        old = old_checkpoints(project.located("outputs"), keep)
 
     def remove() -> dict[str, int]:
         for path in old:

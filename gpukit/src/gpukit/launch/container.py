@@ -22,6 +22,7 @@ from gpukit.launch import compose, image
 from gpukit.launch.attend import Attended, terminal_flags
 from gpukit.launch.found import Found, own, vscode
 from gpukit.project.devcontainer import mount_argument
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 
 DOCKERS_OWN = re.compile(r"PATH|HOME|(?:DOCKER|BUILDX|SSH|LD)_\w+")  # variables that the docker command itself reads
@@ -187,7 +188,9 @@ def run_sealed(project: Project, without: str, command: list[str], *given: list[
     """Run a command without credentials, in a checkout of the project's code that is gone afterwards."""
     from gpukit.host import frozen
 
-    place = project.root / frozen.PLACE
+    if is_adopted(project.root):
+        raise RefusalError("This needs a project whose results go to outputs/: the repository's are not known.")
+    place = project.located(frozen.PLACE)
     for old in place.glob("run-*"):
         if not queue.born(int(old.name[len("run-") :])):  # of a command that was killed
             frozen.remove(project.root, old, f"{old.name}-files")

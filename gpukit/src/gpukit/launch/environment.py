@@ -27,7 +27,9 @@ from gpukit.host import refusals, uv
 from gpukit.host.cards import data
 from gpukit.host.engine import stream
 from gpukit.host.project import Project
-from gpukit.image import guard
+from gpukit.image import editable, guard
+from gpukit.project import dependencies
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
@@ -123,7 +125,7 @@ class Environment:
         self.interpreter = self.path / "bin/python"
         self.record, self.stamp = self.path / "protected.txt", self.path / STAMP
         self.torch_index = self.path / "torch-index.txt"  # verify reads it; exists if torch is not from PyTorch's index
-        self.pythonpath = str(project.code / "src")  # of what is started in it
+        self.pythonpath = "" if is_adopted(project.code) else str(project.code / "src")  # of what is started in it
         self.held: list[int] = []
 
     @property
@@ -133,9 +135,11 @@ class Environment:
     @property
     def wheel(self) -> Path:
         """gpukit's, which the project carries."""
-        found = list((self.project.code / "vendor").glob("gpukit-*.whl"))
+        found = list(located("vendor", self.project.code).glob("gpukit-*.whl"))
         if len(found) != 1:
-            raise RefusalError(f"vendor/ has {len(found) or 'no'} gpukit wheels: it must have one.")
+            raise RefusalError(
+                f"{self.project.located('vendor').name}/ has {len(found) or 'no'} gpukit wheels: it must have one."
+            )
         return found[0]
 
     # Whether it is there
@@ -149,7 +153,7 @@ class Environment:
 
     def wanted(self) -> dict[str, object]:
         digest = hashlib.sha256()
-        for name in ("pyproject.toml", "requirements.txt"):
+        for name in dependencies.files(self.project.code):
             file = self.project.code / name
             digest.update(file.read_bytes() if file.is_file() else b"")
         wheel = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
@@ -215,13 +219,13 @@ class Environment:
         if create:
             self.make_room()
             build = f"for CUDA {self.cuda}" if self.cuda else "for CPUs"
-            say(f"Creating {self.path}, once: PyTorch {build}, and the dependencies in pyproject.toml.")
+            say(f"Creating {self.path}, once: PyTorch {build}, and the project's dependencies.")
             self.make()
         else:
             self.check()
         if create or not self.current(except_gpukit=True, exact=exact):
             if not create:
-                say(f"Installing the dependencies in pyproject.toml into {self.path}.")
+                say(f"Installing the project's dependencies into {self.path}.")
             self.uv("pip", "install", *self.requirements())
         self.uv("pip", "install", "--quiet", "--offline", "--no-deps", "--reinstall", str(self.wheel))
         self.check()
@@ -243,7 +247,7 @@ class Environment:
         look = [self.interpreter, "-I", "-c", WANTED, str(self.wheel)]
         ask = subprocess.run(look, capture_output=True, text=True, check=False)
         if ask.returncode:
-            raise RefusalError(f"pyproject.toml cannot be read: {(ask.stderr.split(chr(10)) or [''])[-2]}")
+            raise RefusalError(f"The dependencies cannot be read: {(ask.stderr.split(chr(10)) or [''])[-2]}")
         requirements = [*ask.stdout.split("\n")[:-1], str(self.base["requirement"])]
         self.uv("pip", "install", *requirements, **self.index_for(requirements))
         self.assert_build()
@@ -333,7 +337,14 @@ class Environment:
 
     def requirements(self, file: str = "pyproject.toml") -> list[str]:
         """The same arguments as in the image."""
-        pinned = ["--requirement=requirements.txt"] if (self.project.code / "requirements.txt").is_file() else []
+        root = self.project.code
+        if is_adopted(root):
+            package = editable.write(root, self.path / "package", str(root))
+            wanted = [*dependencies.wanted(root), *([str(package)] if package else [])]
+            listed = self.path / "requirements.txt"
+            listed.write_text("".join(f"{line}\n" for line in wanted), encoding="utf-8")
+            return [f"--requirement={listed}"]
+        pinned = ["--requirement=requirements.txt"] if (root / "requirements.txt").is_file() else []
         return [*pinned, f"--requirement={file}", "--extra=dev"]
 
     def finish(self, wanted: dict[str, object]) -> None:
@@ -392,8 +403,8 @@ def own_inputs(project: Project) -> str:
     """The end of the name of an environment: empty, unless a job's code needs another one than the project now."""
 
     def digest(folder: Path) -> str:
-        files = [*(folder / name for name in ("pyproject.toml", "requirements.txt", "stack.json"))]
-        files += sorted(folder.glob("vendor/gpukit-*.whl"))
+        files = [*(folder / name for name in dependencies.files(folder)), located("stack.json", folder)]
+        files += sorted(located("vendor", folder).glob("gpukit-*.whl"))
         found = [file.read_bytes() if file.is_file() else b"" for file in files]
         return hashlib.sha256(b"\0".join(found)).hexdigest()[:8]
 

@@ -21,6 +21,7 @@ from gpukit.host.project import Project
 from gpukit.host.refusals import lacks_gpu
 from gpukit.launch import container, native
 from gpukit.launch.environment import Environment
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, announced, say
 
 MINUTES = 1  # of training, at most; as said in `Way`
@@ -64,8 +65,9 @@ def first_run(root: Path, cpu: bool, gpus: str, only_native: bool, dry: bool) ->
     best = Project(root, os.environ, cpu, gpus)
     best.refuse_another_gpukit()
     package = best.stack["package"]
-    if not (root / "src" / package / "train.py").is_file():
-        raise RefusalError(f"There is no src/{package}/train.py to try: run your program with `./launch run -- ...`.")
+    if not (root / "src" / package / "train.py").is_file() or is_adopted(root):
+        example = f"no src/{package}/train.py" if not is_adopted(root) else "no example of ours in this repository"
+        raise RefusalError(f"There is {example} to try: run your program with `./launch run -- ...`.")
     if Path("/etc/gpukit").is_dir():
         raise RefusalError(f"This is the inside of the container: run `python -m {package}.train`.")
     name = time.strftime("try-%Y%m%d-%H%M%S")

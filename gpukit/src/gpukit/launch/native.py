@@ -26,7 +26,8 @@ from gpukit.launch import add as adding
 from gpukit.launch import clean, container
 from gpukit.launch import notebook as jupyter
 from gpukit.launch.environment import Environment, machine
-from gpukit.project import pyproject
+from gpukit.project import dependencies, pyproject
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 
@@ -121,7 +122,7 @@ def ready(project: Project, fresh: bool = False, here: bool = True, exact: bool 
             project.gpu_is_chosen()
     if not project.dry:
         environment.ensure(fresh, exact)
-        (project.root / "outputs").mkdir(exist_ok=True)  # trackers look for it
+        project.located("outputs").mkdir(exist_ok=True)  # trackers look for it
     return environment
 
 
@@ -195,7 +196,7 @@ def shell(project: Project, command: list[str]) -> int:
 
 
 def add(project: Project, packages: list[str], judge: adding.Judge, examine: adding.Examine) -> int:
-    path = project.root / "pyproject.toml"
+    path = project.root / dependencies.edited(project.root)
     text = pyproject.read(path)
     edited = adding.apply(project, text, packages, native=True)
     if edited == text:
@@ -227,8 +228,9 @@ def add(project: Project, packages: list[str], judge: adding.Judge, examine: add
     environment.check()
     adding.write(path, text, edited)
     environment.finish(environment.wanted())
-    say(f"Added {adding.named(packages)} to pyproject.toml and to the environment; the image's next build has it too.")
-    if (project.root / "requirements.txt").is_file():
+    where = dependencies.edited(project.root)
+    say(f"Added {adding.named(packages)} to {where} and to the environment; the image's next build has it too.")
+    if (project.root / "requirements.txt").is_file() and not is_adopted(project.root):
         say("requirements.txt pins what was there before: `./launch pin` adds the new ones to it.")
     return 0
 
@@ -238,9 +240,9 @@ def add(project: Project, packages: list[str], judge: adding.Judge, examine: add
 
 def folder(project: Project) -> Path:
     """Where it is kept what runs in the background here."""
-    place = project.root / ".launch/native"
+    place = project.located(".launch/native")
     try:
-        (project.root / ".launch").mkdir(mode=0o700, exist_ok=True)
+        place.parent.mkdir(mode=0o700, exist_ok=True)
         place.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise RefusalError(f"{place} cannot be made ({error.strerror}): give the folder to this user.") from None
@@ -378,8 +380,7 @@ def stop(project: Project) -> int:
 
 def notebook(project: Project) -> int:
     """JupyterLab on this machine's own address only, with the project's token, until `stop` or a restart."""
-    if not (project.root / "notebooks").is_dir():
-        raise RefusalError("This project has no notebooks: `./launch update --answers workflow=notebook` brings them.")
+    jupyter.refuse_without_notebooks(project)
     entry = known(project).get("notebook")
     if project.dry:
         return run(project, ["jupyter", "lab", "--ip=127.0.0.1"])
@@ -388,7 +389,7 @@ def notebook(project: Project) -> int:
     else:
         port = free_port()
         jupyter.token(project)
-        project.env["JUPYTER_TOKEN_FILE"] = str(project.root / ".launch/jupyter-token")
+        project.env["JUPYTER_TOKEN_FILE"] = str(project.located(".launch/jupyter-token"))
         flags = ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0", "--no-browser"]
         root = ["--allow-root"] * project.as_root
         entry = start(project, "notebook", ["jupyter", "lab", *flags, *root], port=port)

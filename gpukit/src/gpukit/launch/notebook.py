@@ -12,6 +12,7 @@ from gpukit.host.project import Project, secret
 from gpukit.launch import image
 from gpukit.launch.container import flags, make_room, on_host_network, start
 from gpukit.launch.found import own
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 
 INSIDE = 8888
@@ -20,7 +21,7 @@ PORTS = range(8888, 8988)
 
 def token(project: Project) -> str:
     """The project's token, made once. initialize.sh makes it too; whoever comes first."""
-    return secret(project.root / ".launch/jupyter-token")
+    return secret(project.located(".launch/jupyter-token"))
 
 
 def arguments(project: Project, name: str, port: int) -> list[str]:
@@ -34,9 +35,15 @@ def arguments(project: Project, name: str, port: int) -> list[str]:
     return ["--detach", *published, *flags(project, name, "notebook"), project.tag, *jupyter]
 
 
-def notebook(project: Project) -> int:
+def refuse_without_notebooks(project: Project) -> None:
+    if is_adopted(project.root):
+        raise RefusalError("JupyterLab is not set up in an adopted repository: open its notebooks with VS Code.")
     if not (project.root / "notebooks").is_dir():
         raise RefusalError("This project has no notebooks: `./launch update --answers workflow=notebook` adds them.")
+
+
+def notebook(project: Project) -> int:
+    refuse_without_notebooks(project)
     name = f"{project.tag}-notebook"
     if project.show_start("run", *arguments(project, name, INSIDE)):
         return 0

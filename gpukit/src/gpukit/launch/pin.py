@@ -10,6 +10,7 @@ from gpukit.image.guard import TORCH
 from gpukit.launch import image
 from gpukit.launch.image import BASE
 from gpukit.project import pyproject
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 
 HEADER = """\
@@ -35,6 +36,8 @@ TOOLS = {"pip", "setuptools", "wheel"}  # Ubuntu's and NVIDIA's Python bring the
 
 
 def pin(project: Project, digest: bool = False, remove: bool = False) -> int:
+    if is_adopted(project.root):
+        raise RefusalError("This repository names its own versions: pin them in its files, or in .gpukit/extra.txt.")
     if remove:
         return unpin(project)
     path = project.root / "requirements.txt"

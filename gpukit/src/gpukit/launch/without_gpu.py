@@ -6,7 +6,7 @@ import shlex
 import sys
 
 from gpukit.host.project import CPU
-from gpukit.project.location import root
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 
 # Those that start a container of the project.
@@ -19,7 +19,7 @@ def is_wanted(argv: list[str]) -> bool:
     Raises:
         RefusalError: there is nobody to ask, or the answer is no.
     """
-    if not (root() / CPU).is_file():
+    if not located(CPU).is_file():
         return False
     if sys.stdin.isatty() and sys.stderr.isatty():
         print("No NVIDIA GPU here. Use the CPU configuration? [Y/n] ", end="", file=sys.stderr, flush=True)

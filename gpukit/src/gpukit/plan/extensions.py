@@ -20,7 +20,8 @@ from gpukit.plan import wheels
 from gpukit.plan.index import DATED, MACHINES, PRE_RELEASE, File, Indexes, Platform, Release, files, without_fragment
 from gpukit.plan.packages import GLIBC
 from gpukit.plan.wheels import Built, Need, Pinned, pinned
-from gpukit.project import pyproject
+from gpukit.project import dependencies, pyproject
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack, StackError, load, minor, version
 
@@ -345,10 +346,10 @@ def renew(folder: Path) -> str:
     Returns:
         what changed, and what fits no more, in one line; empty if all fit
     """
-    path = folder / "pyproject.toml"
+    path = folder / dependencies.edited(folder)
     try:
-        stack, text = load(folder / "stack.json"), pyproject.read(path)
-        pins = [pin for pin in map(pinned, pyproject.Requirements(text).values()) if pin]
+        stack, text = load(located("stack.json", folder)), pyproject.read(path)
+        pins = [pin for pin in map(pinned, dependencies.editor(folder, text).values()) if pin]
     except (StackError, RefusalError):
         return ""
     said: list[str] = []
@@ -366,7 +367,9 @@ def renew(folder: Path) -> str:
         except RefusalError:
             found = Found()
         for part in dict.fromkeys(each.built.name for each in found.wheels):
-            text = pyproject.Requirements(text).only([each.line() for each in found.wheels if each.built.name == part])
+            text = dependencies.editor(folder, text).only(
+                [each.line() for each in found.wheels if each.built.name == part]
+            )
             done.add(part)
         if found.wheels:
             new = found.wheels[0].built.version

@@ -35,9 +35,9 @@ from gpukit.image.guard import RECORD
 from gpukit.plan import checks, extensions, image, kernels, memory, packages
 from gpukit.plan import prove as proving
 from gpukit.plan.resolve import Answer
+from gpukit.project.dependencies import wanted
 from gpukit.project.location import find_root, root
 from gpukit.project.messages import RefusalError, plain
-from gpukit.project.pyproject import wanted
 from gpukit.project.stack import Stack, StackError, Target, load
 
 HOUR = 3600

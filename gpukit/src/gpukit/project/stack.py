@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from gpukit.project.location import find_root, root
+from gpukit.project.location import find_root, located
 
 FILE = "stack.json"
 SCHEMA = 1
@@ -104,7 +104,7 @@ def load(path: Path | None = None) -> Stack:
         raise StackError(
             "this is not a generated project: no folder from here upward has stack.json and .devcontainer/"
         )
-    path = path or root() / FILE
+    path = path or located(FILE)
     data = read(path)
     if data.get("schema") != SCHEMA:
         raise StackError(f"{path} has schema {data.get('schema')!r}; this version of gpukit reads {SCHEMA}")

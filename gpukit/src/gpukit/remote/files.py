@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpukit.host import git
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, announced, say
 from gpukit.remote.connection import Host
 from gpukit.remote.there import identify, look, read_file, read_json, walk, write_file, write_json
@@ -49,7 +50,7 @@ def some(names: list[str]) -> str:
 
 def sender(root: Path) -> dict[str, str]:
     """This copy of the project, as the other machine remembers it."""
-    path = root / ".launch/sender.json"
+    path = located(".launch/sender.json", root)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     found = read_json(path)
     if not found.get("id"):
@@ -126,7 +127,7 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
     inside = PurePosixPath(path)
     if inside.is_absolute() or ".." in inside.parts or inside.parts[:1] in ((".git",), (".launch",), ()):
         raise RefusalError(f"fetch {path}: write a path in the project, such as outputs/baseline.")
-    record = read_json(root / FETCHED)
+    record = read_json(located(FETCHED, root))
     base = root / inside
     local = list(walk(base, [])) if base.is_dir() else [base]
     looks = {str(one.relative_to(root)): look(one) for one in local}
@@ -150,8 +151,8 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
                 else:
                     own.append(name)
     finally:
-        (root / FETCHED).parent.mkdir(mode=0o700, exist_ok=True)
-        write_json(root / FETCHED, record)
+        located(FETCHED, root).parent.mkdir(mode=0o700, exist_ok=True)
+        write_json(located(FETCHED, root), record)
     if own:
         say(f"Not fetched, because other files of that name are here: {some(own)}. Rename yours first.")
     more = f", {same} are here already" if same else ""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from exactrun import checkpoint, load_weights
 from exactrun.errors import TrainingError
-from gpukit.project.location import root
+from gpukit.project.location import located
 from gpukit.script.settings import RunSettings, parse
 
 Kind = TypeVar("Kind", bound=RunSettings)
@@ -34,7 +34,7 @@ class Options:
 
     run: str
     """Name of the run."""
-    output_dir: Path = field(default_factory=lambda: root() / "outputs")
+    output_dir: Path = field(default_factory=lambda: located("outputs"))
     """Folder of all runs."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from exactrun.errors import TrainingError
-from gpukit.project.location import root
+from gpukit.project.location import located
 from gpukit.script import runs
 
 Kind = TypeVar("Kind", bound="RunSettings")
@@ -38,7 +38,7 @@ class RunSettings:
     """Continue from the newest valid checkpoint, if there is one."""
     name: str = ""
     """Name of the run and its folder. Default: the latest run without a name, or a new one named after the time."""
-    output_dir: Path = field(default_factory=lambda: root() / "outputs")
+    output_dir: Path = field(default_factory=lambda: located("outputs"))
     """Folder of all runs, with their checkpoints and metrics."""
     eval_steps: int = 200
     """Evaluate the model every this many steps, and in the last one."""

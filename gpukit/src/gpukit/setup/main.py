@@ -13,7 +13,7 @@ from gpukit.findings.causes import PROJECT, cause, worded
 from gpukit.findings.finding import count
 from gpukit.host import facts, stacks
 from gpukit.host.cards import data
-from gpukit.project.location import find_root
+from gpukit.project.location import find_root, located
 from gpukit.project.messages import RefusalError, as_called, say
 from gpukit.project.stack import Stack, StackError, load
 from gpukit.setup import apply as running
@@ -67,7 +67,7 @@ def _stack(root: Path, hardware: str) -> Stack:
     """The project's stack; outside a project, the stack for this machine's GPU or for --hardware."""
     if find_root() is not None:
         try:
-            stack = load(root / "stack.json")
+            stack = load(located("stack.json", root))
         except StackError as error:
             raise RefusalError(f"{error}.") from None
         if hardware and hardware not in stack.targets:

@@ -24,7 +24,7 @@ from exactrun.metrics import LINES
 from exactrun.observer import Observer
 from gpukit.findings.private import mask
 from gpukit.host.project import dotenv
-from gpukit.project.location import root
+from gpukit.project.location import located, root
 
 STARTUP = 8.0  # seconds that the run waits for trackers to start
 PATIENCE = 15.0  # seconds without progress after which a tracker is abandoned at the end
@@ -277,7 +277,7 @@ def _one_line(error: BaseException) -> str:
 
 def _is_the_projects(address: str) -> str:
     """The port of the project's own MLflow server on the host, if the address is that server's; "" for another."""
-    port = {**dotenv(root() / ".env"), **os.environ}.get("MLFLOW_PORT") or "5000"
+    port = {**dotenv(located(".env")), **os.environ}.get("MLFLOW_PORT") or "5000"
     ours = (PROJECTS_MLFLOW, f"http://127.0.0.1:{port}")  # from a container; with --native
     return port if address.rstrip("/") in ours else ""
 

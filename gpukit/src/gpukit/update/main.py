@@ -13,13 +13,14 @@ from typing import Any
 from gpukit.host.driver import driver, jetson
 from gpukit.host.git import unmerged
 from gpukit.project import support
+from gpukit.project.location import located, place
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import record, request, summary, trial
 from gpukit.update.look import Look
 from gpukit.update.template import Template
 
 TRUST = (
-    "Copier runs with --trust: a hook of the template, {address}, writes the gpukit wheel to vendor/ and checks the "
+    "Copier runs with --trust: a hook of the template, {address}, writes the gpukit wheel to {vendor}/ and checks the "
     "files. (This is printed once.)"
 )
 
@@ -115,7 +116,7 @@ def look(project: Path, folder: Path, options: Any, renew: Renew) -> Look | None
         say(f"This project is up to date: it has {stored['_commit']}.")
         return None
     if not notes.trusted(template):
-        say(TRUST.format(address=template.address))
+        say(TRUST.format(address=template.address, vendor=place(project, "vendor")))
     copy = trial.duplicate(project, folder)
     valid = trial.update(copy, template, wanted, options.answers)
     entries = unmerged(copy)
@@ -130,7 +131,7 @@ def look(project: Path, folder: Path, options: Any, renew: Renew) -> Look | None
 
 def known_answers(project: Path) -> dict[str, str]:
     """The template's address and version, which Copier has stored."""
-    path = project / summary.ANSWERS
+    path = located(summary.ANSWERS, project)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -138,7 +139,8 @@ def known_answers(project: Path) -> dict[str, str]:
             f"{path.name} cannot be read, so the template is unknown: restore it from git.", id="no-answers"
         ) from None
     for name in (summary.ANSWERS, summary.STACK):
-        content = (project / name).read_text(encoding="utf-8", errors="replace") if (project / name).is_file() else ""
+        file = located(name, project)
+        content = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
         if re.search(r"^(<<<<<<<|>>>>>>>) ", content, re.MULTILINE):
             remedy = f"`git checkout COMMIT -- {name}` takes the file from one side of the merge"
             raise RefusalError(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.git import attempt, git, status
+from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 
 SCHEMA = 1
@@ -99,7 +100,7 @@ def differences(project: Path, copy: Path) -> dict[str, dict[str, str | None]]:
     """The files that the update of the copy changed. Of vendor/, also those that git ignores here."""
     changed = set(status(copy))
     for folder in (project, copy):
-        changed |= {path.relative_to(folder).as_posix() for path in folder.glob("vendor/gpukit-*.whl")}
+        changed |= {path.relative_to(folder).as_posix() for path in located("vendor", folder).glob("gpukit-*.whl")}
     found = {name: {"before": state(project / name), "after": state(copy / name)} for name in sorted(changed)}
     return {name: each for name, each in found.items() if each["before"] != each["after"]}
 

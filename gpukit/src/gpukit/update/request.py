@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host.git import attempt, environment, git, refusal, run
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import trial
 from gpukit.update.look import Look
@@ -147,7 +148,7 @@ def omit_workflows(copy: Path) -> str:
 def project_tree(project: Path, copy: Path, prefix: str) -> str:
     """The tree of the updated project, for a commit in its repository."""
     git(copy, "add", "-A")
-    if (copy / "vendor").is_dir():  # even if ignored
+    if (copy / "vendor").is_dir() and not is_adopted(copy):  # even if ignored
         git(copy, "add", "-A", "-f", "--", "vendor")
     tree = git(copy, "write-tree").strip()
     if not prefix:
@@ -174,6 +175,8 @@ def run_tests(look: Look) -> str:
     """Run the project's tests on the updated files, without a GPU: "passed", "failed", or why not."""
     if look.conflicts:
         return "not run, because of the conflicts"
+    if is_adopted(look.copy):
+        return "not run: the repository's own CI runs them"
     if not (look.copy / "tests").is_dir():
         return "there are none"
     say(f"Running the tests: {' '.join(TESTS)}")

@@ -14,11 +14,12 @@ from typing import Any
 from gpukit.host.driver import FIRST_JETPACK_7
 from gpukit.host.git import attempt, git, names, status, unmerged
 from gpukit.project import pyproject
+from gpukit.project.location import located, place
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import version
 
 ANSWERS, STACK, PYPROJECT = ".copier-answers.yml", "stack.json", "pyproject.toml"
-OWN_LINES = (ANSWERS, "vendor/")  # files whose changes other lines name
+OWN_LINES = (ANSWERS, "vendor/", ".gpukit/answers.yml", ".gpukit/gpukit-")  # files whose changes other lines name
 MOST = 6  # names in a line
 # The lines between conflict markers; the group has those from before the update.
 CONFLICT = re.compile(r"^<{7} .*\n((?:.*\n)*?)(?:^\|{7}.*\n(?:.*\n)*?)?^={7}\n(?:.*\n)*?^>{7} .*\n?", re.MULTILINE)
@@ -60,7 +61,7 @@ def compare(
     conflicts = sorted({entry.partition("\t")[2] for entry in unmerged(folder)})
     old, new = {}, {}
     for name in (ANSWERS, STACK):
-        old[name], new[name] = contents(folder, name, name in conflicts)
+        old[name], new[name] = contents(folder, name, place(folder, name) in conflicts)
     stacks, answered = [stack(texts[STACK]) for texts in (old, new)], [answers(texts[ANSWERS]) for texts in (old, new)]
     result = Summary([], conflicts)
     result.old_floor, result.floor = floor(stacks[0]), floor(stacks[1])
@@ -96,12 +97,14 @@ def contents(folder: Path, name: str, conflict: bool) -> tuple[str, str]:
     """A file before and after. If it is in conflict: of the template, before and after."""
     if not conflict:
         return applied(folder, name)
+    name = place(folder, name)
     before, after = (attempt(folder, "show", f":{stage}:./{name}") for stage in (1, 3))
     return before.out if not before.code else "", after.out if not after.code else ""
 
 
 def applied(folder: Path, name: str) -> tuple[str, str]:
     """A file before and after, without what is in conflict."""
+    name = place(folder, name)
     before = attempt(folder, "show", f"HEAD:./{name}")
     try:
         after = (folder / name).read_text(encoding="utf-8")
@@ -223,17 +226,19 @@ def answer_line(old: dict[str, str], new: dict[str, str]) -> str:
 
 
 def gpukit_line(folder: Path) -> str:
-    before = names(git(folder, "ls-tree", "-z", "--name-only", "HEAD", "vendor/"))
+    before = names(git(folder, "ls-tree", "-z", "--name-only", "HEAD", f"{place(folder, 'vendor')}/"))
     old, new = (
         [re.split("-", Path(name).name)[1] for name in sorted(each) if re.match(r"gpukit-.+\.whl$", Path(name).name)]
-        for each in (before, [path.name for path in folder.glob("vendor/*.whl")])
+        for each in (before, [path.name for path in located("vendor", folder).glob("*.whl")])
     )
     return "" if old == new else arrow(" ".join(old), " ".join(new))
 
 
 def file_line(folder: Path, conflicts: list[str]) -> str:
     kinds: dict[str, list[str]] = {"changed": [], "new": [], "removed": []}
-    for name in sorted(status(folder), key=lambda name: (name != STACK, name)):  # the others follow from it
+    for name in sorted(
+        status(folder), key=lambda name: (name != place(folder, STACK), name)
+    ):  # the others follow from it
         if name in conflicts or name.startswith(OWN_LINES):
             continue
         known = attempt(folder, "cat-file", "-e", f"HEAD:./{name}").code == 0

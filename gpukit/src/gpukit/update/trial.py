@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpukit.host import uv
 from gpukit.host.git import attempt, environment, git, last_line, run
+from gpukit.project.location import ADOPTED, is_adopted
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 from gpukit.update.template import Template
@@ -68,6 +69,8 @@ def update(copy: Path, template: Template, commit: str, answers: list[str] | Non
     """
     result = copy.parent / "result"
     command = [*copier(copy.parent), "update", "--trust", "--quiet", f"--vcs-ref={commit}"]
+    if is_adopted(copy):
+        command.append(f"--answers-file={ADOPTED['.copier-answers.yml']}")
     for pair in answers or []:
         command += ["--data", pair]
     if answers == []:

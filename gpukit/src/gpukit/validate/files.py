@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpukit.project import flags
+from gpukit.project import dependencies, flags
 from gpukit.project.devcontainer import Config
+from gpukit.project.location import ADOPTED, EXTRA, is_adopted, located, place
 from gpukit.project.messages import RefusalError, alike
 from gpukit.project.pyproject import Requirements, name_of
 from gpukit.project.specification import SBATCH
@@ -60,20 +61,28 @@ NO_MARK = (*UNIX, STACK, PYPROJECT)  # nor these with a byte order mark
 
 
 def generated(project: Path) -> list[str]:
-    """The generated text files that are there; what is the user's own is not checked."""
-    found = [project / name for name in (*REQUIRED, *OPTIONAL)]
-    found += [path for pattern in PATTERNS for path in sorted(project.glob(pattern))]
-    return [path.relative_to(project).as_posix() for path in found if path.is_file()]
+    """The generated text files that are there, by their names in a generated project. Not the user's own."""
+    names = [*required(project), *OPTIONAL]
+    if is_adopted(project):
+        names = [name for name in names if name == LAUNCH or name in ADOPTED]
+    else:
+        names += [path.relative_to(project).as_posix() for each in PATTERNS for path in sorted(project.glob(each))]
+    return [name for name in names if located(name, project).is_file()]
+
+
+def required(project: Path) -> list[str]:
+    """The files without which a project cannot be used."""
+    return [name for name in REQUIRED if name != PYPROJECT or not is_adopted(project)]
 
 
 def texts(project: Path) -> Iterator[Problem]:
     """What makes a file unreadable for the programs that read it, and tokens."""
     there = generated(project)
-    for name in REQUIRED:
+    for name in required(project):
         if name not in there:
             yield Problem(name, "", "is missing", RESTORE)
     for name in there:
-        content = (project / name).read_bytes()
+        content = located(name, project).read_bytes()
         problem = unreadable(name, content)
         if problem:
             yield problem
@@ -107,7 +116,7 @@ def line_of(content: bytes, position: int) -> str:
 
 
 def script(project: Path, name: str) -> Iterator[Problem]:
-    path = project / name
+    path = located(name, project)
     if name == LAUNCH and os.name == "posix" and not os.access(path, os.X_OK):
         yield Problem(name, "", "is not executable", f"run `chmod +x {name}`")
     with contextlib.suppress(OSError):  # without a shell
@@ -208,7 +217,7 @@ def answers(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[Pr
 
 def host_env(project: Path) -> Iterator[Problem]:
     """host.env as docker reads it: names, or NAME=VALUE."""
-    for number, line in enumerate((project / HOST_ENV).read_text(encoding="utf-8-sig").splitlines(), 1):
+    for number, line in enumerate(located(HOST_ENV, project).read_text(encoding="utf-8-sig").splitlines(), 1):
         name = line.lstrip().partition("=")[0]
         if name and not name.startswith("#") and not re.fullmatch(r"[A-Za-z_]\w*", name):
             what = "the name of a variable has letters, digits, and _ only, and nothing stands before it"
@@ -224,48 +233,48 @@ def env_files(project: Path, name: str, config: Config) -> Iterator[Problem]:
         if not path.is_relative_to(project) or path.is_file():
             continue
         relative = path.relative_to(project).as_posix()
-        if relative == HOST_ENV:
+        if relative == place(project, HOST_ENV):
             yield Problem(HOST_ENV, "", "is missing", f"{RESTORE}: it may be empty, but it must exist")
         else:
             remedy = f"did you mean `{HOST_ENV}`?" if alike(relative, [HOST_ENV]) else "create it, or remove the flag"
             yield Problem(name, "/runArgs", f"--env-file names {relative}, which does not exist", remedy)
-    if not config.env_file_paths and (project / HOST_ENV).is_file():
+    if not config.env_file_paths and located(HOST_ENV, project).is_file():
         what = f"{HOST_ENV} is not passed, so that no variable of the host reaches the container"
         yield Problem(name, "/runArgs", what, f'add "--env-file=${{localWorkspaceFolder}}/{HOST_ENV}"')
 
 
 def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> Iterator[Problem]:
     """initializeCommand runs initialize.sh, which creates what is mounted, and tells it where there is no GPU."""
-    command = raw["initializeCommand"]
+    command, script = raw["initializeCommand"], place(project, INITIALIZE)
     commands = command.values() if isinstance(command, dict) else [command]
     texts = [each if isinstance(each, str) else " ".join(each) for each in commands]
-    run = next((text for text in texts if INITIALIZE in text), "")
+    run = next((text for text in texts if script in text), "")
     told = bool(re.search(r"initialize\.sh[\"']?\s+[\"']?cpu\b", run))
     what = ""
     if not run:
         what = f"does not run {INITIALIZE}, which creates the folders that are mounted"
-    elif re.match(rf"(\./)?{re.escape(INITIALIZE)}", run) and not os.access(project / INITIALIZE, os.X_OK):
+    elif re.match(rf"(\./)?{re.escape(script)}", run) and not os.access(project / script, os.X_OK):
         what = f"{INITIALIZE} is not executable"
     elif gpu and name == CPU and not told:
         what = "does not tell initialize.sh that there is no GPU, so that it checks for one"
     elif gpu and name != CPU and told:
         what = "tells initialize.sh that there is no GPU, so that it does not check for one"
     if what:
-        arguments = ["sh", INITIALIZE, *["cpu"] * (name == CPU)]
+        arguments = ["sh", script, *["cpu"] * (name == CPU)]
         yield Problem(name, "/initializeCommand", what, f"write {json.dumps(arguments)}")
 
 
 def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
     """The paths in `build`, which are relative to devcontainer.json."""
     for key, path, wanted in (
-        ("dockerfile", config.dockerfile, project / DOCKERFILE),
+        ("dockerfile", config.dockerfile, located(DOCKERFILE, project)),
         ("context", config.context, project),
     ):
         if path != wanted.resolve():
-            relative = os.path.relpath(wanted.resolve(), (project / name).resolve().parent)
+            relative = os.path.relpath(wanted.resolve(), located(name, project).resolve().parent)
             what = f"is {os.path.relpath(path, project.resolve())}, seen from the project's folder"
             yield Problem(name, f"/build/{key}", what, f'write "{relative}"')
-    text = (project / DOCKERFILE).read_text(encoding="utf-8", errors="replace") if config.target else ""
+    text = located(DOCKERFILE, project).read_text(encoding="utf-8", errors="replace") if config.target else ""
     if text and config.target not in re.findall(r"(?im)^FROM\s.*\sAS\s+(\S+)\s*$", text):
         what = f"the Dockerfile has no stage {config.target}"
         yield Problem(name, "/build/target", what, "correct it, or remove it")
@@ -273,7 +282,7 @@ def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
 
 def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: Mapping[str, Any]) -> Iterator[Problem]:
     """Docker refuses a bind mount whose source is missing: initialize.sh creates those that stack.json expects."""
-    text = (project / INITIALIZE).read_text(encoding="utf-8")
+    text = located(INITIALIZE, project).read_text(encoding="utf-8")
     for item, mount in zip(raw["mounts"], config.mounts):
         if mount["type"] != "bind" or mount["target"] not in [*stack["mounts"], *stack["read_only"]]:
             continue
@@ -301,7 +310,22 @@ def creates(text: str, place: str) -> bool:
     return bool(re.search(rf"{re.escape(place)}(?=[\"'\s]|$)", text))
 
 
-# pyproject.toml
+# pyproject.toml, or what else names the dependencies
+
+
+def adopted_requirements(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
+    """The requirements of an adopted repository: they can be read, and allow the image's PyTorch."""
+    try:
+        found = dependencies.lines(project, stack["dependencies"])
+    except RefusalError as error:
+        remedy = "correct the file, or `./launch update --answers dependencies=[...]`"
+        yield Problem(STACK, "/dependencies", str(error).rstrip("."), remedy)
+        return
+    for line in found:
+        if not dependencies.allowed(line, stack["torch"], stack["python"]):
+            what = f"{line.text} excludes torch {stack['torch']}, which the image has ({STACK})"
+            remedy = f"another line in {EXTRA} replaces it, or `./launch update --answers release=...` chooses another"
+            yield Problem(line.file, "", what, remedy)
 
 
 def requirements(project: Path) -> Iterator[Problem]:

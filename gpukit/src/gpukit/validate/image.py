@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import alike
 from gpukit.project.specification import INSTRUCTIONS, RUN_MOUNT_TYPES
 from gpukit.validate import secrets
@@ -61,7 +62,7 @@ def instructions(text: str) -> list[Instruction]:
 
 def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """`args`: the build arguments that the configurations pass, each with the files that do."""
-    steps = instructions((project / DOCKERFILE).read_text(encoding="utf-8-sig"))
+    steps = instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig"))
     problem = misspelled(steps) or wrong_mount(steps) or wrong_stage(steps)
     if problem:
         yield problem
@@ -75,6 +76,8 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
         what = "the image runs as root, and what root writes to the workspace belongs to root on the host"
         yield Problem(DOCKERFILE, f"line {last.line}", what, "end it with `USER ${USER_UID}`")
     for fragment, what in ESSENTIAL.items():
+        if is_adopted(project) and "PYTHONPATH" in fragment:
+            continue  # the repository's own package is installed, if it is one
         if not any(fragment in step.rest for step in steps):
             yield Problem(DOCKERFILE, "", what, f"add the line with `{fragment}` again, or `git checkout` the file")
     made = " ".join(step.rest for step in steps)
@@ -166,13 +169,13 @@ def arguments(steps: list[Instruction], args: Mapping[str, list[str]]) -> Iterat
 def ignored(project: Path) -> Iterator[Problem]:
     """.env, with its secrets, must reach neither the build nor git."""
     for name, where in IGNORE.items():
-        if not excluded(".env", patterns(project / name)):
+        if not excluded(".env", patterns(located(name, project))):
             yield Problem(name, "", f"does not keep .env, with its secrets, from {where}", "add the line `/.env` again")
 
 
 def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
     """What COPY takes from the project must be there, and must not be kept from the build by .dockerignore."""
-    rules = patterns(project / ".dockerignore")
+    rules = patterns(located(".dockerignore", project))
     for step in steps:
         if step.name not in ("COPY", "ADD") or "--from=" in step.rest or step.rest.startswith("["):
             continue
@@ -218,7 +221,7 @@ def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterato
 def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
     """The base image of the Dockerfile, against the one in stack.json."""
     wanted = stack["image"]
-    for step in instructions((project / DOCKERFILE).read_text(encoding="utf-8-sig")):
+    for step in instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig")):
         match = BASE.search(f"{step.name} {step.rest}")
         if match:
             image = match[1] or match[2]

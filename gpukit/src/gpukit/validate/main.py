@@ -21,6 +21,7 @@ from typing import Any
 
 from gpukit.host import uv
 from gpukit.project import devcontainer, keys, specification, support
+from gpukit.project.location import ADOPTED, is_adopted, located, place
 from gpukit.project.messages import RefusalError, say
 from gpukit.validate import files, image, rules, secrets
 from gpukit.validate.container import from_devcontainer
@@ -78,7 +79,7 @@ def run(project: Path, wheel: bool = True, brief: bool = False) -> int:
     validation = Validation(project, wheel)
     problems = validation.problems()
     for problem in problems:
-        print(f"validate: {problem}", file=sys.stderr)
+        print(f"validate: {relocated(str(problem), project)}", file=sys.stderr)
     skipped = f"; not checked: {' and '.join(validation.skipped)}" if validation.skipped else ""
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
@@ -87,8 +88,15 @@ def run(project: Path, wheel: bool = True, brief: bool = False) -> int:
     if skipped or not brief:
         print(f"validate: {len(validation.read)} files are complete and agree{skipped}.", flush=True)
     for notice in validation.notices:
-        print(f"validate: notice: {notice}", flush=True)
+        print(f"validate: notice: {relocated(notice, project)}", flush=True)
     return SKIPPED if validation.skipped else PASSED
+
+
+def relocated(text: str, project: Path) -> str:
+    """A sentence with the files where this project has them."""
+    for name in sorted(ADOPTED, key=len, reverse=True) if is_adopted(project) else ():
+        text = re.sub(rf"(?<![\w./-]){re.escape(name)}(?![\w.-]*\w)", ADOPTED[name], text)
+    return text
 
 
 class Validation:
@@ -124,19 +132,27 @@ class Validation:
         configs = self.configurations(stack)
         self.dockerfile(configs, stack)
         self.add(image.ignored, self.project)
-        pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
+        pyproject = None
+        if is_adopted(self.project):
+            self.add(files.adopted_requirements, self.project, stack)
+        else:
+            pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
         self.compare_with_stack(configs, pyproject, stack)
-        if self.yaml:
+        if self.yaml and not is_adopted(self.project):
             self.compose(configs)
         return list({same_cause(problem): problem for problem in reversed(self.found)}.values())[::-1]
 
     # Reading
 
+    def path(self, name: str) -> Path:
+        """Where the project has a file; all rules name files as a generated project has them."""
+        return located(name, self.project)
+
     def content(self, name: str, parse: Callable[[str], Any] | None, schema: str = "") -> Any:
         """The content of a file; None if there is no parser for it, or if something is wrong in it."""
-        path = self.project / name
+        path = self.path(name)
         if parse is None or name in self.unreadable or not path.is_file():
             return None
         try:
@@ -192,17 +208,17 @@ class Validation:
 
     def scripts(self) -> None:
         for name in files.SCRIPTS:
-            if (self.project / name).is_file() and name not in self.unreadable:
+            if self.path(name).is_file() and name not in self.unreadable:
                 self.add(files.script, self.project, name)
         if self.wheel:
             self.add(files.wheel, self.project)
-        if (self.project / HOST_ENV).is_file() and HOST_ENV not in self.unreadable:
+        if self.path(HOST_ENV).is_file() and HOST_ENV not in self.unreadable:
             self.add(files.host_env, self.project)
-            self.add(secrets.host_env, self.project, HOST_ENV)
+            self.add(secrets.host_env, self.project, place(self.project, HOST_ENV))
 
     def others(self, stack: Any) -> None:
         """The answers, the workflows, and the other files in YAML and JSON."""
-        if not (self.project / files.ANSWERS).is_file():
+        if not self.path(files.ANSWERS).is_file():
             self.notices.append(f"{files.ANSWERS} is missing, and ./launch update needs it.")
         for name in files.generated(self.project):
             if name.startswith(".vscode/"):
@@ -219,7 +235,7 @@ class Validation:
     def configurations(self, stack: Any) -> dict[str, tuple[Any, devcontainer.Config]]:
         """The configurations in which nothing is wrong, as JSON and as launch reads them."""
         gpu = stack is not None and rules.has_gpu(stack)
-        if gpu and not (self.project / CPU).exists():
+        if gpu and not self.path(CPU).exists():
             self.found.append(Problem(CPU, "", "is missing", f"{RESTORE}: laptops and CI have no GPU"))
         found = {}
         for name in (MAIN, CPU, PODMAN):
@@ -259,7 +275,7 @@ class Validation:
             disagreements += rules.container(name, raw, self.container(name, raw), stack)
         if self.sound(DOCKERFILE, True):
             disagreements += image.base(self.project, stack)
-        if self.sound("README.md", True):
+        if self.sound("README.md", True) and not is_adopted(self.project):
             disagreements += rules.readme(self.project, stack)
         if pyproject is not None:
             disagreements += files.versions(pyproject, stack)
@@ -317,7 +333,7 @@ class Validation:
         """launch's reading of a configuration, for one way to set GPUS; None if something is wrong in it."""
         key = (name, *choice.values())
         if raw and key not in self.loaded:
-            self.loaded[key] = devcontainer.load(self.project / name, {**HOST, **choice})
+            self.loaded[key] = devcontainer.load(self.path(name), {**HOST, **choice})
         return raw and self.loaded[key]
 
     def container(self, name: str, raw: Any, choice: Mapping[str, str] = CHOICES[0]) -> Any:

@@ -29,7 +29,7 @@ from gpukit.findings.finding import (
 from gpukit.host import facts, stacks
 from gpukit.host.cards import data
 from gpukit.image import guard
-from gpukit.project.location import root
+from gpukit.project.location import located
 from gpukit.project.stack import Stack, minor, version
 from gpukit.verify import compute, gpu, hardware, machine, software
 from gpukit.verify.container import Container
@@ -187,7 +187,7 @@ def record(findings: list[Finding], probes: Any, stack: Stack, file: Path | None
         return "Not recorded: only complete runs on a real GPU are recorded, without --only, --skip, and --quick."
     content = document(findings, probes, stack)
     name = re.sub(r"[^a-z0-9]+", "-", content["cards"][0]["name"].lower()).strip("-")
-    file = file or root() / "outputs" / f"{name}-{stack.base}-{stack.release}-{content['date']}.json"
+    file = file or located("outputs") / f"{name}-{stack.base}-{stack.release}-{content['date']}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return f"Recorded: {file}; open a pull request that adds it to records/ in the template."

@@ -26,7 +26,7 @@ from typing import Any
 from gpukit.host import facts, health, smi
 from gpukit.host.memory import meminfo
 from gpukit.image import guard
-from gpukit.project.location import root
+from gpukit.project.location import located, place, root
 from gpukit.project.stack import Stack
 from gpukit.verify import requirements
 from gpukit.verify.torch_process import TorchError
@@ -309,9 +309,10 @@ class Probes:
         # Not by sys.path: ./launch inside the container runs the wheel in vendor/, which has metadata too.
         paths = list({sysconfig.get_path(name) for name in ("purelib", "platlib")})
         installed = next((found.version for found in metadata.distributions(name="gpukit", path=paths)), None)
-        wheels = sorted((root() / "vendor").glob("gpukit-*.whl"))
+        wheels = sorted(located("vendor").glob("gpukit-*.whl"))
         if len(wheels) != 1:
-            reason = f"vendor/ has {len(wheels)} gpukit wheels." if wheels else "vendor/ has no gpukit wheel."
+            folder = f"{place(root(), 'vendor')}/"
+            reason = f"{folder} has {len(wheels)} gpukit wheels." if wheels else f"{folder} has no gpukit wheel."
             return Versions(installed, None, reason)
         return Versions(installed, wheels[0].name.split("-")[1])
 

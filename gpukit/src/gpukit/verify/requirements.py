@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.image.guard import normalised
+from gpukit.project import dependencies
+from gpukit.project.location import is_adopted
+from gpukit.project.messages import RefusalError
 
 NO_PACKAGING = "Neither packaging nor pip is installed, so versions cannot be compared."
 CONFLICT = re.compile(r"The package `([^`]+)` requires `([^`]+)`, but (?:`([^`]+)`|it's not)")
@@ -84,8 +87,11 @@ def packaging(module: str) -> Any:
 
 
 def read(project: Path, there: dict[str, metadata.Distribution]) -> Requirements:
-    """Compare pyproject.toml, and requirements.txt if the project is pinned, with what is installed."""
-    if not (project / "pyproject.toml").is_file():
+    """Compare pyproject.toml, and requirements.txt if the project is pinned, with what is installed.
+
+    Of an adopted repository: what its own files and extra.txt require.
+    """
+    if not is_adopted(project) and not (project / "pyproject.toml").is_file():
         return Requirements(reason="There is no pyproject.toml.")
     try:
         lines = _lines(project)
@@ -95,6 +101,8 @@ def read(project: Path, there: dict[str, metadata.Distribution]) -> Requirements
         return Requirements(reason="pyproject.toml has no name or no [project] table.")
     except (OSError, ValueError, AttributeError, TypeError) as error:
         return Requirements(reason=f"pyproject.toml cannot be read: {error}")
+    except RefusalError as error:
+        return Requirements(reason=str(error))
     try:
         parsed = [
             (each, Unmet(line, file, normalised(each.name), None, tool))
@@ -117,6 +125,9 @@ def read(project: Path, there: dict[str, metadata.Distribution]) -> Requirements
 
 def _lines(project: Path) -> list[tuple[str, str, bool]]:
     """Each requirement that the image installs, the file that has it, and whether it is a tool."""
+    if is_adopted(project):
+        found = dependencies.lines(project, dependencies.sources(project))
+        return [(line.text, line.file, False) for line in found if not line.unfit]
     import tomllib
 
     from gpukit.image.layers import extra, name, wanted
@@ -200,6 +211,8 @@ class Import:
 
 def imported(project: Path) -> list[Import]:
     """Each import of another package, once. Optional ones are skipped: in `try`, or under `if TYPE_CHECKING`."""
+    if is_adopted(project):
+        return []  # which of a repository's files are run here is its owner's business
     source, notebooks = project / "src", project / "notebooks"
     known = PROVIDED | sys.stdlib_module_names | {path.stem for path in source.glob("*")}
     files = [*sorted(source.rglob("*.py")), *sorted(notebooks.rglob("*.ipynb")), *sorted(notebooks.rglob("*.py"))]

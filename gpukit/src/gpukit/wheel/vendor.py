@@ -99,7 +99,8 @@ def from_folder(folder: Path) -> Members:
 def checkout(project: Path, folder: Path) -> str:
     """Check out the template's commit that the project's answers name; return its address and commit."""
     try:
-        answers = (project / ".copier-answers.yml").read_text(encoding="utf-8")
+        own = project / ".gpukit/answers.yml"
+        answers = (own if own.is_file() else project / ".copier-answers.yml").read_text(encoding="utf-8")
         facts = dict(re.findall(r"^_(src_path|commit): ['\"]?(.*?)['\"]?$", answers, re.MULTILINE))
         address, commit = facts["src_path"], facts["commit"].rpartition("-g")[2]
     except (OSError, KeyError):

@@ -1,0 +1,88 @@
+"""Which release has the PyTorch that a repository asks for, and runs on its hardware."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpukit.host import stacks
+from gpukit.host.cards import data
+from gpukit.project import versions
+from gpukit.project.dependencies import Line
+from gpukit.project.location import EXTRA
+from gpukit.project.messages import RefusalError
+
+
+class Choice(NamedTuple):
+    """`answers`: for base and release; none if the template's own choice fits."""
+
+    base: str
+    release: str
+    torch: str
+    answers: dict[str, str]
+
+
+def asked(lines: list[Line], python: str = "3.12") -> list[Line]:
+    """The requirements that say which PyTorch."""
+    return [line for line in lines if line.name == "torch" and versions.applies(line.text, python)]
+
+
+def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> Choice:
+    """The template's own choice if it fits; otherwise the newest that does. `given`: base and release, if answered.
+
+    Raises:
+        RefusalError: none fits; it names the lines, and the nearest release.
+    """
+    wanted = asked(lines)
+    possible = candidates(ids, given)
+    if not possible:
+        raise RefusalError(f"No release of PyTorch runs on all of {', '.join(ids)}: adopt it for one of them.")
+    for base, name, torch in possible:
+        if all(versions.allows(line.text, torch) for line in wanted):
+            first = (base, name) == possible[0][:2]
+            return Choice(base, name, torch, {} if first else {"base": base, "release": name})
+    shown = " and ".join(f"{line.text} ({line.file})" for line in wanted)
+    confirmed = [each for each in possible if data("stacks")["releases"][each[0]][each[1]]["confirmed"]]
+    near = nearest(confirmed or possible, wanted)
+    if near is None:
+        raise RefusalError(
+            f"No PyTorch can be both: {shown}. A line such as `torch` in {EXTRA} replaces them: `gpukit adopt "
+            f"--extra torch`.",
+            id="torch-ranges-contradict",
+        )
+    version = ".".join(near.split("+")[0].split(".")[:2])
+    raise RefusalError(
+        f"No release of PyTorch for {', '.join(ids)} is {shown}; the nearest is {near.split('+')[0]}. If that serves, "
+        f"`gpukit adopt --extra 'torch>={version}'` replaces the line, in {EXTRA}.",
+        id="torch-range-unavailable",
+    )
+
+
+def candidates(ids: list[str], given: dict[str, str]) -> list[tuple[str, str, str]]:
+    """Base, release, and torch of all that support the hardware, the template's own choice first."""
+    releases = data("stacks")["releases"]
+    own = data("stacks")["stacks"][ids[0]]["base"]
+    found = []
+    for base in dict.fromkeys([own, *releases]):
+        confirmed = stacks.releases_for(base, ids, "minimal")
+        others = [name for name, each in releases[base].items() if set(ids) <= {*each["hardware"]}]
+        for name in dict.fromkeys([*confirmed, *others]):
+            if given.get("base", base) == base and given.get("release", "current") in ("current", name):
+                found.append((base, name, releases[base][name]["torch"]))
+    return found
+
+
+def nearest(possible: list[tuple[str, str, str]], wanted: list[Line]) -> str | None:
+    """The release that is nearest to what is asked; None if no version at all is."""
+    bounds = [versions.key(bound) for line in wanted for _, bound in versions.clauses(line.text)]
+    numbers = [bound for _, bound in (pair for line in wanted for pair in versions.clauses(line.text))]
+    tried = [*numbers, *(f"{major}.{minor}.{patch}" for major in (1, 2) for minor in range(30) for patch in range(3))]
+    if not any(all(versions.allows(line.text, each.rstrip(".*")) for line in wanted) for each in tried):
+        return None
+    middle = max(bounds)
+
+    def distance(torch: str) -> float:
+        parts = [*versions.key(torch)[0], 0, 0][:2]
+        there = [*middle[0], 0, 0][:2]
+        return abs((parts[0] - there[0]) * 100 + parts[1] - there[1])
+
+    return min((torch for _, _, torch in possible), key=distance)

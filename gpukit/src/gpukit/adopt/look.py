@@ -1,0 +1,296 @@
+"""What a repository is, as far as its files say it: read, and never run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpukit.host.git import attempt, git, sources, status
+from gpukit.project import dependencies
+from gpukit.project.dependencies import Line
+from gpukit.project.location import is_adopted
+from gpukit.project.messages import RefusalError
+
+LAUNCH = "launch"
+FOLDERS = (".gpukit", ".devcontainer/gpukit", ".devcontainer/gpukit-cpu")
+COMMIT = 'git add -A && git commit -m "..."'
+PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
+CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
+# Packages whose modules have other names, as their own documentation says (2026-11-26).
+PACKAGES = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "git": "gitpython",
+    "hydra": "hydra-core",
+    "PIL": "pillow",
+    "pytorch_lightning": "pytorch-lightning",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "umap": "umap-learn",
+    "yaml": "pyyaml",
+}
+# Conda's names of what the package index calls otherwise; None: the image brings it, or has it from its system.
+CONDA_NAMES = {
+    "pytorch": "torch",
+    "pytorch-cpu": "torch",
+    "pytorch-gpu": "torch",
+    **dict.fromkeys(("python", "pip", "cudatoolkit", "cuda", "cuda-toolkit", "cudnn", "nccl", "pytorch-cuda")),
+    **dict.fromkeys(("pytorch-mutex", "cuda-version", "cuda-nvcc", "mkl", "blas", "openblas", "setuptools", "wheel")),
+}
+MOST_FILES = 2000  # scripts that are read for their imports
+MOST_BYTES = 1 << 20  # of one
+
+
+@dataclass
+class Found:
+    """`sources`: the answer `dependencies`. `extra`: lines for extra.txt that only these words name: conda's file, or
+    imports. `origin`: where those come from. `left_out`: what is there and not installed, each with its reason.
+    """
+
+    name: str
+    sources: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+    origin: str = ""
+    left_out: list[str] = field(default_factory=list)
+    python: str = ""  # the range of versions that the project accepts
+
+
+def refuse_no_git(root: Path) -> None:
+    if attempt(root, "rev-parse", "--show-toplevel").code:
+        raise RefusalError(f"{root} is not in a git repository: `git init && {COMMIT}` first.", id="adopt-no-git")
+
+
+def refuse(root: Path) -> None:
+    """Refuse what cannot be adopted, each in a sentence."""
+    top = attempt(root, "rev-parse", "--show-toplevel")
+    if is_adopted(root):
+        raise RefusalError(
+            "This repository has adopted gpukit: `./launch update` updates it, and `gpukit adopt --undo` removes it.",
+            id="adopted-already",
+        )
+    if (root / "stack.json").is_file() and (root / ".copier-answers.yml").is_file():
+        raise RefusalError(
+            "This project was generated from the template and has all of it: `./launch update` updates it.",
+            id="adopt-generated",
+        )
+    for name in (LAUNCH, *FOLDERS):
+        if (root / name).exists() or (root / name).is_symlink():
+            raise RefusalError(f"{name} exists here, and adopting needs that name: rename it first.", id="adopt-taken")
+    if (root / ".devcontainer").is_symlink():
+        raise RefusalError(".devcontainer is a link: make it a folder first.", id="adopt-taken")
+    refuse_workspace(root)
+    toplevel = Path(top.out.strip("\n")).resolve()
+    own = [name for name in (*PROJECT_FILES, *CONDA) if (root / name).is_file()] or requirement_files(root)
+    if toplevel != root.resolve() and not own:
+        raise RefusalError(
+            f"This folder names no dependencies: run `gpukit adopt` in the repository's root, {toplevel}, or in a "
+            "folder that is a project.",
+            id="adopt-not-root",
+        )
+    if attempt(root, "rev-parse", "--verify", "-q", "HEAD").code:
+        raise RefusalError(f"The repository has no commit yet: `{COMMIT}` first.", id="adopt-dirty")
+    changed = list(status(root))
+    if changed:
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise RefusalError(
+            f"Commit or stash your changes first, so that you see what adopting adds: {', '.join(changed[:5])}{more}.",
+            id="adopt-dirty",
+        )
+
+
+def refuse_workspace(root: Path) -> None:
+    """Refuse the root of several projects: which one the container is for is not to be guessed."""
+    members = sorted(
+        path.parent.relative_to(root).as_posix()
+        for name in PROJECT_FILES
+        for depth in ("*", "*/*")
+        for path in root.glob(f"{depth}/{name}")
+        if not any(part.startswith(".") or part in ("node_modules", "venv") for part in path.relative_to(root).parts)
+    )
+    members = list(dict.fromkeys(members))
+    project = dependencies.Project(root) if (root / "pyproject.toml").is_file() else None
+    workspace = project is not None and "workspace" in project.tool.get("uv", {})
+    own = (project is not None and project.name) or any((root / name).is_file() for name in ("setup.cfg", "setup.py"))
+    own = own or requirement_files(root) or any((root / name).is_file() for name in CONDA)
+    if not own and not members:
+        members = sorted(path.parent.name for path in root.glob("*/requirements.txt"))
+    if len(members) > 1 and (workspace or not own):
+        shown = ", ".join(members[:5]) + (f" and {len(members) - 5} more" if len(members) > 5 else "")
+        raise RefusalError(
+            f"This is a repository of several projects ({shown}): run `gpukit adopt` in the folder of one.",
+            id="adopt-workspace",
+        )
+
+
+def look(root: Path, more: list[str]) -> Found:
+    """What the repository requires. `more`: extras, groups, and files of requirements to install too.
+
+    Raises:
+        RefusalError: a file cannot be read, or which ones count is not certain.
+    """
+    found = Found(root.resolve().name)
+    project = dependencies.Project(root) if (root / "pyproject.toml").is_file() else None
+    files = requirement_files(root)
+    if project is not None:
+        found.name = project.name or found.name
+        found.python = project.project.get("requires-python", "")
+        add_project(root, found, project)
+    setup = [name for name in ("setup.cfg", "setup.py") if (root / name).is_file() and not found.sources]
+    for name in setup:
+        add_setup(root, found, name)
+    names = project.names() if project is not None else []
+    for each in more:
+        if each in names:
+            found.sources.append(f"pyproject.toml#{each}")
+        elif (root / each).is_file():
+            found.sources += dependencies.included_files(root, each)
+        else:
+            known = ", ".join([*names, *files]) or "none"
+            raise RefusalError(
+                f"There is no extra, group, or file {each} here; there are: {known}.", id="adopt-no-source"
+            )
+    named = any(dependencies.of_file(root, *source.partition("#")[::2]) for source in found.sources)
+    if not named or (setup and "requirements.txt" in files):
+        add_requirements(root, found, files)
+    unused = [name for name in names if f"pyproject.toml#{name}" not in found.sources]
+    unused += [name for name in files if name not in found.sources]
+    found.left_out += [f"{name}: `--with {name}` installs it too" for name in unused]
+    found.sources = list(dict.fromkeys(found.sources))
+    conda = next((name for name in CONDA if (root / name).is_file()), "")
+    if conda and not files and (setup or not requirements(root, found)):
+        found.extra, left_out = conda_lines((root / conda).read_text(encoding="utf-8"))
+        found.origin = conda
+        found.left_out += left_out
+    elif not requirements(root, found):
+        found.extra = imports(root)
+        found.origin = "the imports of its scripts"
+    found.lines = requirements(root, found)
+    found.left_out += [f"{line.text} ({line.file}): {line.unfit}" for line in found.lines if line.unfit]
+    found.lines = [line for line in found.lines if not line.unfit]
+    return found
+
+
+def requirements(root: Path, found: Found) -> list[Line]:
+    return dependencies.lines(root, found.sources)
+
+
+def requirement_files(root: Path) -> list[str]:
+    patterns = ("requirements*.txt", "requirements/*.txt")
+    return sorted(path.relative_to(root).as_posix() for pattern in patterns for path in root.glob(pattern))
+
+
+def add_project(root: Path, found: Found, project: dependencies.Project) -> None:
+    """pyproject.toml, and the groups that its own tools install unasked."""
+    dynamic = "dependencies" in project.project.get("dynamic", [])
+    if not (project.has_dependencies or project.is_package or project.usual()):
+        return
+    found.sources = ["pyproject.toml", *(f"pyproject.toml#{name}" for name in project.usual())]
+    if not dynamic:
+        return
+    named = project.tool.get("setuptools", {}).get("dynamic", {}).get("dependencies", {})
+    files = named.get("file", []) if isinstance(named, dict) else []
+    for file in [files] if isinstance(files, str) else files:
+        found.sources += dependencies.included_files(root, file)
+    if not files:
+        for name in ("setup.cfg", "setup.py"):
+            if (root / name).is_file():
+                add_setup(root, found, name)
+
+
+def add_setup(root: Path, found: Found, name: str) -> None:
+    known = dependencies.setuptools(root, name)
+    found.name = found.name if found.name != root.resolve().name else known.get("name") or found.name
+    if known.get("name") or known.get("install_requires"):
+        found.sources.append(name)
+    if "install_requires" in known.get("computed", []):
+        found.left_out.append(f"{name} computes its dependencies, and is not run: `--with FILE` names a file of them")
+
+
+def add_requirements(root: Path, found: Found, files: list[str]) -> None:
+    """requirements.txt; or the only other one. Of several, which count is not to be guessed."""
+    chosen = [name for name in files if name in ("requirements.txt", "requirements/requirements.txt")] or files
+    if len(chosen) > 1:
+        raise RefusalError(
+            f"Which of {', '.join(chosen)} does the image need? Name them: `gpukit adopt --with {chosen[0]}`.",
+            id="adopt-which",
+        )
+    for name in chosen:
+        found.sources += dependencies.included_files(root, name)
+
+
+def conda_lines(text: str) -> tuple[list[str], list[str]]:
+    """The requirements in conda's environment.yml: pip's, then its own by their names in the package index."""
+    own, pips, left_out = list[str](), list[str](), list[str]()
+    inside, within_pip = False, -1
+    for line in text.splitlines():
+        plain = re.sub(r"(^|\s)#.*", "", line).rstrip()
+        item = re.match(r"(\s*)-\s+(.+)$", plain)
+        if re.match(r"\S+:", plain):
+            inside, within_pip = plain.startswith("dependencies:"), -1
+        elif inside and item:
+            indent, value = len(item[1]), item[2].strip("'\" ")
+            if value == "pip:":
+                within_pip = indent
+            elif within_pip >= 0 and indent > within_pip:
+                pips += [] if value.startswith("-") else [value]
+            else:
+                within_pip = -1
+                own.append(value)
+    lines = list(pips)
+    for value in own:
+        match = re.fullmatch(r"(?:[\w.-]+::)?([\w.-]+?)\s*(?:([=<>!~]=?.*))?", value)
+        name = match[1].lower() if match else value
+        if not match or name.startswith("_") or CONDA_NAMES.get(name, name) is None:
+            left_out.append(f"{value}: the image has its own, or needs none")
+            continue
+        lines.append(f"{CONDA_NAMES.get(name, name)}{conda_range(match[2] or '')}")
+    return lines, left_out
+
+
+def conda_range(text: str) -> str:
+    """Conda's `=1.2` (any 1.2), `=1.2=build`, and `>=1.2,<2` as PEP 440 says them.
+
+    https://docs.conda.io/projects/conda/en/stable/user-guide/concepts/pkg-specs.html (2026-11-26)
+    """
+    exact = re.fullmatch(r"==?\s*([\w.]+)(=.*)?", text)
+    if not exact:
+        return text.replace(" ", "")
+    if text.startswith("==") or exact[2]:
+        return f"=={exact[1]}"
+    return f"=={exact[1].rstrip('.*')}.*"
+
+
+def imports(root: Path) -> list[str]:
+    """The packages that the repository's scripts import and that are neither Python's own nor its own."""
+    names = [name for name in sources(root) if name.endswith(".py")][:MOST_FILES]
+    own = {part for name in names for part in (Path(name).stem, *Path(name).parts[:-1])}
+    modules: set[str] = set()
+    for name in names:
+        if re.search(r"(^|/)(tests?|docs?|examples?)/|(^|/)(test_|conftest)", name):
+            continue
+        path = root / name
+        try:
+            tree = ast.parse(path.read_text(encoding="utf-8")) if path.stat().st_size < MOST_BYTES else None
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                modules.add(node.module.partition(".")[0])
+    standard = set(getattr(sys, "stdlib_module_names", ())) | {"__future__"}
+    return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in modules - own - standard}, key=str.lower)
+
+
+def tracked(root: Path, names: list[str]) -> list[str]:
+    """Those that git has in its last commit, unchanged."""
+    listed = git(root, "ls-tree", "-r", "-z", "--name-only", "HEAD", "--", *names).split("\0")
+    changed = status(root)
+    return [name for name in listed if name and name not in changed]

@@ -1,0 +1,332 @@
+"""`gpukit adopt`: look at a repository, say what is found, and write what the template adds to it.
+
+The files are rendered aside, and brought in as one step that an interruption reverts (update/record.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from gpukit.adopt import choose, look
+from gpukit.adopt.look import FOLDERS, LAUNCH, Found
+from gpukit.findings.finding import count
+from gpukit.host import facts
+from gpukit.host.cards import data
+from gpukit.host.git import attempt, git, last_line, run, status
+from gpukit.plan import packages
+from gpukit.plan.index import Indexes, Platform
+from gpukit.project import versions
+from gpukit.project.dependencies import Line
+from gpukit.project.location import ADOPTED, EXTRA, is_adopted
+from gpukit.project.messages import RefusalError, announced, say
+from gpukit.project.stack import load
+from gpukit.update import record, trial
+
+TEMPLATE = "gh:org/gpu-template"
+USERS = (EXTRA, ADOPTED["apt.txt"], ADOPTED[".env"])  # the user's own from the first commit
+CONFLICTS = (
+    "requires-other-torch",
+    "project-requires-other-torch",
+    "requirements-conflict",
+    "package-for-other-python",
+)
+PLATFORM = Platform("amd64", (3, 12), (2, 39))  # where names are looked up; any would do
+
+
+def adopt(root: Path, options: Any) -> int:
+    """The command, in the folder that is adopted."""
+    look.refuse_no_git(root)
+    with record.locked(root):
+        if record.recover(root):
+            say("The last start was interrupted. What it wrote is removed.")
+        if options.undo:
+            return undo(root)
+        look.refuse(root)
+        answers = given(options)
+        found = look.look(root, options.more)
+        found.extra = known_names(root, found)
+        ids = hardware(options, answers)
+        confirm_names(found, options.yes)
+        replace(found, options.extra)
+        choice = choose.choose(ids, found.lines, answers)
+        with tempfile.TemporaryDirectory(prefix="gpukit-adopt-") as folder:
+            copy = render(root, Path(folder), found, {**answers, **choice.answers}, options)
+            refuse_contradictions(copy, found)
+            report(found, ids, copy)
+            if not (options.yes or confirmed("Write these files?")):
+                raise RefusalError("Nothing was written.")
+            written = list(record.differences(root, copy))
+            remember(root, copy, written)
+            record.apply(root, copy, [], {"from": "", "to": "", "commit": "", "template": ""})
+            record.drop(root)
+    show_next(root, written)
+    return 0
+
+
+# What is asked for
+
+
+def given(options: Any) -> dict[str, str]:
+    wrong = next((pair for pair in options.answers or [] if not re.match(r"\w+=", pair)), "")
+    if wrong:
+        raise RefusalError(f"{wrong} is not an answer: write it as NAME=VALUE.", id="not-an-answer")
+    return {pair.partition("=")[0]: pair.partition("=")[2] for pair in options.answers or []}
+
+
+def hardware(options: Any, answers: dict[str, str]) -> list[str]:
+    """The hardware ids: as given, or this machine's, which is asked."""
+    others = re.findall(r"[\w-]+", answers.get("also_on", ""))
+    if options.hardware:
+        answers["hardware"] = options.hardware
+    if "hardware" not in answers:
+        with announced("Looking for a GPU ..."):
+            here = facts.hardware(facts.local(None, ask_engine=False))
+        answers["hardware"] = ask_hardware(here)
+    unknown = [id for id in (answers["hardware"], *others) if id not in data("cards")]
+    if unknown:
+        raise RefusalError(
+            f"{unknown[0]} is not a hardware id; the ids are {', '.join(data('cards'))}.", id="hardware-unknown"
+        )
+    return list(dict.fromkeys([answers["hardware"], *others]))
+
+
+def ask_hardware(here: list[str]) -> str:
+    if not trial.terminal():
+        if len(here) == 1:
+            say(f"The hardware is this machine's, {here[0]}; --hardware names another.")
+            return here[0]
+        raise RefusalError("For which hardware? Name it: `gpukit adopt --hardware rtx-40`.", id="no-terminal")
+    offered = f" [{here[0]}]" if here else ""
+    print(f"Hardware ids: {', '.join(data('cards'))}")
+    return answered(f"Which hardware is it mainly for?{offered} ") or (here[0] if here else "")
+
+
+def answered(question: str) -> str:
+    try:
+        return input(question).strip()
+    except EOFError:  # Ctrl-D
+        print()
+        raise RefusalError("Nothing was written.") from None
+
+
+def confirmed(question: str) -> bool:
+    """Whether the user agrees; without a terminal, calling the command is the agreement."""
+    if not trial.terminal():
+        return True
+    return answered(f"{question} [Y/n] ").lower() in ("", "y", "yes")
+
+
+# Packages
+
+
+def name(line: str) -> str:
+    return Line(line, "").name
+
+
+def known_names(root: Path, found: Found) -> list[str]:
+    """The lines whose package the index has; the others are left out, and named."""
+    if not found.extra:
+        return []
+    with announced("Looking for the packages in the index ..."):
+        try:
+            indexes = Indexes(packages.indexes(root), PLATFORM)
+            absent = [line for line in found.extra if "@" not in line and not indexes.releases(name(line))]
+        except RefusalError as error:
+            say(f"Whether the index has these packages is not known: {error}")
+            absent = []
+    found.left_out += [f"{line}: the package index has none of this name" for line in absent]
+    return [line for line in found.extra if line not in absent]
+
+
+def confirm_names(found: Found, yes: bool) -> None:
+    """Names that come from imports may be wrong: they are never installed unasked."""
+    if not found.extra or found.origin in look.CONDA or yes:
+        return
+    shown = ", ".join(found.extra)
+    if not trial.terminal():
+        lines = " ".join(f"--extra {line}" for line in found.extra)
+        raise RefusalError(
+            f"No file names the dependencies. By {found.origin}, they are {shown}: `gpukit adopt --yes` takes these, "
+            f"or name them: `gpukit adopt {lines}`.",
+            id="adopt-no-dependencies",
+        )
+    print(f"No file names the dependencies. By {found.origin}, they are: {shown}")
+    if not confirmed("Install these?"):
+        raise RefusalError("Nothing was written. Name the packages with --extra.")
+
+
+def replace(found: Found, extra: list[str]) -> None:
+    """Let these lines for extra.txt replace all others for their packages."""
+    names = set(map(name, extra))
+    others = [line for line in found.extra if name(line) not in names]
+    own = [Line(line, EXTRA) for line in extra] + [Line(line, found.origin) for line in others]
+    names |= {line.name for line in own}
+    found.lines = own + [line for line in found.lines if line.name not in names]
+    found.extra = [*extra, *others]
+
+
+def refuse_contradictions(copy: Path, found: Found) -> None:
+    """Refuse packages that cannot be installed together, or not with the PyTorch that was chosen."""
+    stack = load(copy / ADOPTED["stack.json"])
+    target = next(iter(stack.targets.values()))
+    requirements = [line.text for line in found.lines]
+    with announced("Resolving the packages, without downloading them ..."):
+        try:
+            asked = packages.question(stack, target, requirements, copy)
+            answer, _ = packages.answer(asked, False, {})
+        except RefusalError as error:
+            say(f"Whether the packages fit together is not known yet: {error}")
+            return
+    if not answer.error:
+        return
+    finding = packages.judge(answer, asked)[0]
+    if finding.cause_id not in CONFLICTS:
+        say(f"The packages cannot be resolved yet: {finding.seen}")
+        return
+    remedy = f"A line in {EXTRA} replaces the repository's own: `gpukit adopt --extra 'PACKAGE>=VERSION'`."
+    raise RefusalError(
+        f"With torch {stack.torch}, these packages contradict each other: {finding.seen} {remedy}",
+        id="adopt-packages-contradict",
+    )
+
+
+# The files
+
+
+def render(root: Path, folder: Path, found: Found, answers: dict[str, str], options: Any) -> Path:
+    """A repository in `folder` with what the template adds, uncommitted. Its one commit has the files that it reads."""
+    copy = folder / "project"
+    git(folder, "init", "-q", "--template=", str(copy))
+    git(copy, "config", "core.excludesFile", "/dev/null")
+    for file in dict.fromkeys(source.partition("#")[0] for source in found.sources):
+        (copy / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / file, copy / file)
+    git(copy, "add", "-A", "-f")
+    git(copy, "commit", "-q", "--allow-empty", "--no-verify", "-m", "before", **trial.IDENTITY)
+    source = options.template or TEMPLATE
+    source = str(Path(source).expanduser().resolve()) if Path(source).expanduser().is_dir() else source
+    values = {"project": "existing", "project_name": found.name, "dependencies": json.dumps(found.sources), **answers}
+    command = [*trial.copier(folder), "copy", "--trust", "--quiet", "--defaults"]
+    command += [
+        f"--answers-file={ADOPTED['.copier-answers.yml']}",
+        *([f"--vcs-ref={options.to}"] if options.to else []),
+    ]
+    command += [part for key, value in values.items() for part in ("--data", f"{key}={value}")]
+    result = folder / "result"
+    variables = {trial.RESULT: str(result), "GPU_TEMPLATE_SMOKE": "off", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = run([*command, source, str(copy)], folder, f"Rendering the files from {source} ...", **variables)
+    if done.code:
+        reason = trial.sentence(last_line(done))
+        raise RefusalError(
+            f"Copier could not render the template, and nothing was written: {reason}", id="copier-failed"
+        )
+    for line in (done.err + done.out).splitlines():  # what the hook reports
+        if line.startswith(("validate: ", "hooks: ", "wheel: ")):
+            say(line)
+    if not (copy / ADOPTED["stack.json"]).is_file():
+        raise RefusalError(
+            f"The template {source} cannot be adopted: it is older than `gpukit adopt`.", id="template-old"
+        )
+    if found.extra:
+        file = copy / EXTRA
+        origin = f"\n# From {found.origin}.\n" if found.origin else "\n"
+        lines = "".join(f"{line}\n" for line in found.extra)
+        file.write_text(file.read_text(encoding="utf-8") + origin + lines, encoding="utf-8")
+    return copy
+
+
+def report(found: Found, ids: list[str], copy: Path) -> None:
+    stack = load(copy / ADOPTED["stack.json"])
+    origin = ", ".join([*found.sources, *([found.origin] if found.extra and found.origin else [])])
+    print(f"{found.name}: {count(len(found.lines), 'package')}, from {origin or 'no file'}")
+    print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
+    if not versions.allows(f"python{found.python}", f"{stack.python}.99"):
+        print(f"  note      it accepts Python {found.python}, and the image has {stack.python}")
+    for each in found.left_out:
+        print(f"  left out  {each}")
+    for each in sorted(status(copy)):
+        print(f"  new       {each}")
+
+
+def show_next(root: Path, written: list[str]) -> None:
+    paths = [LAUNCH, *(folder for folder in FOLDERS if (root / folder).is_dir())]
+    ignored = attempt(root, "check-ignore", "--no-index", *written, GIT_LITERAL_PATHSPECS="0")  # which it refuses
+    forced = " -f" if ignored.code == 0 else ""
+    command = "python train.py" if (root / "train.py").is_file() else "YOUR COMMAND"
+    print(f"Wrote {len(written)} files; none of yours changed. `gpukit adopt --undo` removes them. Next:")
+    print(f'  git add{forced} {" ".join(paths)} && git commit -m "Adopt gpukit"')
+    print(f"  ./launch run -- {command}        in the container; --cpu without a GPU")
+
+
+# What was written
+
+
+def notes(root: Path) -> Path:
+    return record.place(root) / "adopted.json"
+
+
+def remember(root: Path, copy: Path, written: list[str]) -> None:
+    """The contents of the files as they are written, by which edits are told."""
+    record.write(notes(root), json.dumps({path: record.state(copy / path) for path in written}, indent=1).encode())
+
+
+def undo(root: Path) -> int:
+    """Remove what adopting and its commands wrote; keep what the user edited of their own lists, and name it."""
+    if not is_adopted(root):
+        raise RefusalError("There is nothing to undo: this repository has not adopted gpukit.", id="nothing-to-undo")
+    try:
+        known = json.loads(notes(root).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    committed = set(look.tracked(root, [LAUNCH, *FOLDERS]))
+    present = files(root)
+    kept = [path for path in USERS if path in present and known.get(path) != record.state(root / path)]
+    edited = [
+        path for path in present if path not in (*committed, *kept) and known.get(path) != record.state(root / path)
+    ]
+    if edited:
+        raise RefusalError(
+            f"Nothing was removed: {', '.join(edited[:5])} {'was' if len(edited) == 1 else 'were'} edited. Commit it, "
+            "or move it elsewhere first.",
+            id="edited-since-adopt",
+        )
+    for path in local(root):
+        record.remove(path) if path.is_symlink() or path.is_file() else shutil.rmtree(path, ignore_errors=True)
+    for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
+        if path not in kept:
+            record.remove(root / path)
+    for path in sorted(
+        (folder for each in FOLDERS for folder in (root / each).rglob("*") if folder.is_dir()), reverse=True
+    ):
+        record.remove_folders(path / "-", path.parent)
+    for folder in FOLDERS:
+        record.remove_folders(root / folder / "-", root)
+    notes(root).unlink(missing_ok=True)
+    record.drop(root)
+    print("Removed what adopting wrote; your own files are as they were.")
+    if kept:
+        print(f"You edited {' and '.join(kept)}, so {'it is' if len(kept) == 1 else 'they are'} kept.")
+    return 0
+
+
+def files(root: Path) -> list[str]:
+    """Everything in the places that adopting has, links too; nothing behind a link."""
+    found = [LAUNCH] if record.state(root / LAUNCH) else []
+    others = local(root)
+    for folder in FOLDERS:
+        for path in (root / folder).rglob("*"):
+            if record.state(path) and not any(other in (path, *path.parents) for other in others):
+                found.append(path.relative_to(root).as_posix())
+    return found
+
+
+def local(root: Path) -> list[Path]:
+    """What ./launch keeps for this machine, beside the files that adopting wrote: queue, logs, links, and reports."""
+    own = {Path(path).name for path in (*ADOPTED.values(), EXTRA)} - {Path(ADOPTED["outputs"]).name}
+    found = (root / FOLDERS[0]).glob("*")
+    return [path for path in found if path.name not in (*own, "certs") and not path.name.startswith("gpukit-")]

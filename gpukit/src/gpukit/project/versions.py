@@ -1,0 +1,92 @@
+"""Whether a range of versions allows one, and whether a requirement applies to a container: what adopting has to know
+where no other package can be imported. PEP 440 and PEP 508, without epochs.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+CLAUSE = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*([^\s,;]+)")
+VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|c|rc|alpha|beta|pre|dev)[-_.]?(\d*))?", re.IGNORECASE)
+STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "c": 3, "rc": 3, "pre": 3}
+FINAL = 4
+LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "extra": ""}
+LINUX.update(implementation_name="cpython", platform_python_implementation="CPython")
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def key(version: str) -> tuple[tuple[int, ...], int, int]:
+    """What versions are compared by: 2.13.0a0 is before 2.13."""
+    found = VERSION.match(version.strip())
+    if not found:
+        return (), FINAL, 0
+    release = [int(part) for part in found[1].split(".")]
+    while release and not release[-1]:
+        release.pop()
+    return tuple(release), STAGES.get((found[2] or "").lower(), FINAL), int(found[3] or 0)
+
+
+def clauses(requirement: str) -> list[tuple[str, str]]:
+    """The clauses of a requirement's range, as in `torch>=2.4,<2.9 ; sys_platform == 'linux'`."""
+    return CLAUSE.findall(requirement.partition(";")[0].partition("@")[0])
+
+
+def allows(requirement: str, version: str) -> bool:
+    """Whether the range of a requirement allows a version, such as 2.14.1+cu130."""
+    return all(_meets(sign, bound, version) for sign, bound in clauses(requirement))
+
+
+def _meets(sign: str, bound: str, version: str) -> bool:
+    here, there = key(version), key(bound.partition("+")[0])
+    if sign in ("==", "!=", "==="):
+        if bound.endswith(".*"):
+            parts = [int(part) for part in bound[:-2].split(".")]
+            same = [*here[0], *[0] * len(parts)][: len(parts)] == parts
+        else:
+            local = bound.partition("+")[2]
+            same = here == there and local in ("", version.partition("+")[2])
+        return same != (sign == "!=")
+    if sign == "~=":
+        prefix = [int(part) for part in VERSION.match(bound)[1].split(".")][:-1]  # type: ignore[index]
+        return here >= there and [*here[0], *[0] * len(prefix)][: len(prefix)] == prefix
+    if sign == "<":  # 2.9 excludes its own pre-releases
+        return here < there and not (here[0] == there[0] and there[1] == FINAL)
+    return {">=": here >= there, "<=": here <= there, ">": here > there}[sign]
+
+
+def applies(requirement: str, python: str, arch: str = "amd64") -> bool:
+    """Whether a requirement's marker is true in a container; a marker that cannot be read counts as true."""
+    marker = re.split(r"\s;|;\s|;", requirement, maxsplit=1)[1:]
+    if not marker or not marker[0].strip():
+        return True
+    known = {**LINUX, "python_version": python, "python_full_version": f"{python}.99"}
+    known["platform_machine"] = MACHINES.get(arch, arch)
+    try:
+        return bool(_value(ast.parse(marker[0].strip(), mode="eval").body, known))
+    except (SyntaxError, KeyError, TypeError, ValueError):
+        return True
+
+
+def _value(node: ast.expr, known: dict[str, str]) -> Any:
+    if isinstance(node, ast.BoolOp):
+        values = [_value(each, known) for each in node.values]
+        return all(values) if isinstance(node.op, ast.And) else any(values)
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return known[node.id]
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+        raise ValueError("not a marker")
+    left, right, sign = _value(node.left, known), _value(node.comparators[0], known), node.ops[0]
+    names = {each.id for each in (node.left, node.comparators[0]) if isinstance(each, ast.Name)}
+    if isinstance(sign, (ast.In, ast.NotIn)):
+        return (left in right) == isinstance(sign, ast.In)
+    first, second = (key(left), key(right)) if names & {"python_version", "python_full_version"} else (left, right)
+    results = {ast.Eq: first == second, ast.NotEq: first != second}
+    if type(sign) in results:
+        return results[type(sign)]
+    return {ast.Lt: first < second, ast.LtE: first <= second, ast.Gt: first > second, ast.GtE: first >= second}[
+        type(sign)
+    ]

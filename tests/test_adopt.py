@@ -1,0 +1,562 @@
+"""`gpukit adopt`: repositories of many shapes get the container and its tools, and none of their files changes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copier import run_copy
+from plumbum import local
+
+from gpukit.adopt import choose, look, main
+from gpukit.cli.main import parse
+from gpukit.host.process import Result
+from gpukit.image import layers
+from gpukit.plan import packages
+from gpukit.plan.resolve import Answer
+from gpukit.project import dependencies, versions
+from gpukit.project.dependencies import Line
+from gpukit.project.location import EXTRA, place
+from gpukit.project.messages import RefusalError
+from gpukit.update import record, trial
+from gpukit.validate.main import Validation
+from tests import test_update as releases
+from tests.conftest import git, quick
+from tests.gpukit.web import Web
+from tests.test_launch_update import inside, launch, tree  # noqa: F401
+from tests.test_update import NEW, OLD, change, commit
+
+template = releases.template
+FILES = 13
+OURS = ("launch", ".gpukit", ".devcontainer/gpukit", ".devcontainer/gpukit-cpu")
+SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+# Repositories by shape: their files, and the requirements that the image must then have.
+SHAPES: dict[str, tuple[dict[str, str], set[str]]] = {
+    "plain scripts": (
+        {
+            "train.py": "import os\nimport numpy as np\nimport torch\nfrom model import GPT\n",
+            "model.py": "import yaml\n",
+        },
+        {"numpy", "pyyaml", "torch"},
+    ),
+    "uv": (
+        {
+            "pyproject.toml": '[project]\nname = "chat"\nversion = "0.1"\ndependencies = ["torch>=2.9", "regex"]\n'
+            '[dependency-groups]\ndev = ["pytest", {include-group = "lint"}]\nlint = ["ruff"]\ndocs = ["zensical"]\n'
+            '[tool.uv.sources]\nregex = {git = "https://example.org/regex", tag = "v1"}\n',
+            "uv.lock": "version = 1\n",
+        },
+        {"torch>=2.9", "regex @ git+https://example.org/regex@v1", "pytest", "ruff"},
+    ),
+    "poetry": (
+        {
+            "pyproject.toml": '[tool.poetry]\nname = "poem"\nversion = "1.2.0"\n[tool.poetry.dependencies]\n'
+            'python = "^3.10"\ntorch = "^2.4"\neinops = "~0.8"\nsix = {version = "*", optional = true}\n'
+            '[tool.poetry.group.dev.dependencies]\npytest = "^8.0"\n'
+            '[build-system]\nrequires = ["poetry-core"]\nbuild-backend = "poetry.core.masonry.api"\n'
+        },
+        {"torch>=2.4,<3", "einops>=0.8,<0.9", "pytest>=8.0,<9", "poem"},
+    ),
+    "src layout": (
+        {
+            "pyproject.toml": f'{SETUPTOOLS}[project]\nname = "deep-thing"\nversion = "3.1"\ndependencies = ["torch"]\n'
+            '[project.scripts]\nthink = "deep_thing.cli:main"\n',
+            "src/deep_thing/__init__.py": "",
+            "src/deep_thing/cli.py": "def main():\n    print('thought')\n",
+        },
+        {"torch", "deep_thing"},
+    ),
+    "flat package": (
+        {
+            "setup.py": 'from setuptools import setup\nNEEDS = ["numpy"]\n'
+            'setup(name="flat", version="0.3", install_requires=NEEDS, entry_points={"gui_scripts": ["f=flat:f"]})\n',
+            "flat/__init__.py": "def main():\n    pass\n",
+        },
+        {"numpy", "flat"},
+    ),
+    "conda": (
+        {
+            "environment.yml": "name: e\ndependencies:\n  - python=3.10\n  - pytorch=2.9 # the build\n"
+            "  - conda-forge::einops\n  - cudatoolkit=11.8\n  - pip:\n    - tiktoken>=0.5\n"
+        },
+        {"torch==2.9.*", "einops", "tiktoken>=0.5"},
+    ),
+    "requirements only": (
+        {
+            "requirements.txt": "-r requirements/base.txt\n--extra-index-url https://example.org\ntqdm # progress\n",
+            "requirements/base.txt": "torch==2.9.1+cu126\neinops==0.8.1 \\\n    --hash=sha256:00\n"
+            "torchvision @ https://download.pytorch.org/whl/cu126/torchvision-0.24.1%2Bcu126-cp312-cp312-linux_x86_64.whl\n",
+        },
+        {"tqdm", "torch==2.9.1", "torchvision==0.24.1", "einops==0.8.1"},
+    ),
+    "own devcontainer": (
+        {
+            ".devcontainer/devcontainer.json": '{"image": "ubuntu"}\n',
+            ".vscode/launch.json": "{}\n",
+            "requirements.txt": "torch\n",
+        },
+        {"torch"},
+    ),
+    "own Dockerfile and compose": (
+        {
+            "Dockerfile": "FROM ubuntu\n",
+            "compose.yaml": "services:\n  jobs:\n    image: other\n",
+            ".dockerignore": "*.txt\n",
+            ".gitignore": ".env\n*.whl\nlaunch\n",
+            "README.md": "| image | `other` |\n",
+            "requirements.txt": "torch\n",
+        },
+        {"torch"},
+    ),
+    "a project in a folder": (
+        {"one/pyproject.toml": '[project]\nname = "one"\ndependencies = ["torch"]\n', "two/setup.py": "\n"},
+        {"torch"},
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No terminal and no variables of a project; the index has every package, and they fit together."""
+    monkeypatch.setattr(trial, "terminal", lambda: False)
+    monkeypatch.delenv("GPUKIT_PROJECT", raising=False)
+    monkeypatch.setattr(main, "known_names", lambda root, found: found.extra)
+    monkeypatch.setattr(packages, "answer", lambda *arguments: (Answer(), 0.0))
+    monkeypatch.setattr(packages, "indexes", lambda folder: ())
+
+
+@pytest.fixture(autouse=True)
+def copy_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run Copier in this process, which is three times as fast."""
+
+    def run(argv: list[str], folder: Path, note: str = "", data: str | None = None, **variables: str) -> Result:
+        pairs = dict(argv[place + 1].split("=", 1) for place, word in enumerate(argv) if word == "--data")
+        options = dict(word[2:].split("=", 1) for word in argv if re.match(r"--[\w-]+=", word))
+        try:
+            with quick(), local.env(**variables), pytest.MonkeyPatch.context() as patch:
+                for name, value in variables.items():
+                    patch.setenv(name, value)
+                run_copy(
+                    argv[-2],
+                    argv[-1],
+                    data=pairs,
+                    vcs_ref=options.get("vcs-ref"),
+                    answers_file=options["answers-file"],
+                    defaults=True,
+                    quiet=True,
+                    unsafe=True,
+                )
+        except Exception as error:
+            return Result(1, err=str(error))
+        return Result(0)
+
+    monkeypatch.setattr(main, "run", run)
+    monkeypatch.setattr(trial, "copier", lambda folder: ["copier"])
+
+
+def repository(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in {"LICENSE": "mine\n", **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    git("init", "-q", cwd=folder)
+    git("add", "-A", "-f", cwd=folder)
+    git("commit", "-qm", "theirs", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def adopt(plain_template: Path) -> Callable[..., int]:
+    def call(root: Path, *arguments: str, template: Path = plain_template) -> int:
+        given = ["adopt", f"--template={template}", "--hardware=rtx-40", "--yes", *arguments]
+        return main.adopt(root, parse(given))
+
+    return call
+
+
+def new(before: dict[str, Any], root: Path) -> list[str]:
+    """The new files; all others must be as before."""
+    after = tree(root)
+    assert {name: after.get(name) for name in before} == before
+    return sorted(name for name in after if name not in before and (root / name).is_file())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_repository_gets_all_of_it_and_none_of_its_files_changes(
+    shape: str, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, expected = SHAPES[shape]
+    top = repository(tmp_path / "theirs", files)
+    root = top / "one" if shape == "a project in a folder" else top
+    before = tree(top)
+    assert adopt(root) == 0
+    mine = new(before, top)
+    assert len(mine) == FILES
+    assert all((top / name).relative_to(root).as_posix().startswith(OURS) for name in mine)
+    assert (root / "launch").stat().st_mode & 0o111
+    said = capsys.readouterr().out
+    assert ("git add -f" in said) == (shape == "own Dockerfile and compose")  # whose .gitignore excludes launch
+    assert [str(problem) for problem in Validation(root, wheel=True).problems()] == []
+    assert image_requirements(root, tmp_path) == expected
+    again = refusal(adopt, root)
+    assert again == "adopted-already"
+    assert main.adopt(root, parse(["adopt", "--undo"])) == 0
+    assert tree(top) == before
+
+
+def image_requirements(root: Path, place: Path) -> set[str]:
+    """What a build installs, from nothing but the files that its COPY lines take; a package by its name."""
+    source, target = place / "source", place / "layers"
+    text = (root / ".gpukit/Dockerfile").read_text(encoding="utf-8")
+    ignored = (root / ".gpukit/Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    for words in re.findall(r"^COPY (.*) (/source/\S*)$", text, re.MULTILINE):
+        for pattern in words[0].split():
+            assert f"!{pattern}" in ignored or pattern == ".gpukit/*.whl"
+            for path in root.glob(pattern):
+                to = source / words[1][len("/source/") :] / path.name
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, to)
+    layers.main(source, place / "state", target)
+    lines = (target / "dependencies/all.txt").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        if "file://" in line:
+            assert (target / "dependencies" / line.rpartition("/")[2]).is_file()
+    return {line.partition(" @ file")[0] for line in lines}
+
+
+def test_an_adopted_package_has_its_commands_its_version_and_its_folder(
+    tmp_path: Path, adopt: Callable[..., int]
+) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["src layout"][0])
+    adopt(root)
+    wheel = layers.editable.write(root, tmp_path / "wheel", str(root))
+    assert wheel
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    assert (site / "deep_thing-3.1.dist-info/entry_points.txt").read_text() == (
+        "[console_scripts]\nthink = deep_thing.cli:main\n"
+    )
+    program = (
+        f"import site; site.addsitedir({str(site)!r}); from importlib import metadata; "
+        "print(metadata.version('deep-thing')); metadata.entry_points(name='think')['think'].load()()"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.split() == ["3.1", "thought"], done.stderr
+
+
+# Refusals
+
+
+def refusal(adopt: Callable[..., int], root: Path, *arguments: str) -> str:
+    before = tree(root)
+    with pytest.raises(RefusalError) as error:
+        adopt(root, *arguments)
+    assert tree(root) == before
+    return error.value.id
+
+
+def uncommitted(root: Path) -> None:
+    (root / "LICENSE").write_text("changed")
+
+
+def without_git(root: Path) -> None:
+    shutil.rmtree(root / ".git")
+
+
+def nothing(root: Path) -> None:
+    """The files alone are refused."""
+
+
+@pytest.mark.parametrize(
+    ("files", "then", "id"),
+    [
+        ({"requirements.txt": "torch\n", "launch": "#!/bin/sh\n"}, nothing, "adopt-taken"),
+        ({"requirements.txt": "torch\n", ".devcontainer/gpukit/devcontainer.json": "{}"}, nothing, "adopt-taken"),
+        ({"requirements.txt": "torch\n"}, uncommitted, "adopt-dirty"),
+        ({"requirements.txt": "torch\n"}, without_git, "adopt-no-git"),
+        ({"stack.json": "{}", ".copier-answers.yml": "_commit: 1\n"}, nothing, "adopt-generated"),
+        ({"a/pyproject.toml": "[project]\nname='a'\n", "b/setup.py": ""}, nothing, "adopt-workspace"),
+        (
+            {
+                "pyproject.toml": "[project]\nname='top'\n[tool.uv.workspace]\nmembers=['packages/*']\n",
+                "packages/a/pyproject.toml": "",
+                "packages/b/pyproject.toml": "",
+            },
+            nothing,
+            "adopt-workspace",
+        ),
+        ({"a/requirements.txt": "torch\n", "b/requirements.txt": "torch\n"}, nothing, "adopt-workspace"),
+        ({"requirements-cpu.txt": "torch\n", "requirements-gpu.txt": "torch\n"}, nothing, "adopt-which"),
+    ],
+)
+def test_what_cannot_be_adopted(
+    files: dict[str, str], then: Callable[[Path], None], id: str, tmp_path: Path, adopt: Callable[..., int]
+) -> None:
+    root = repository(tmp_path / "theirs", files)
+    then(root)
+    assert refusal(adopt, root) == id
+
+
+def test_a_folder_that_is_no_project_of_its_own(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch\n", "code/train.py": "import torch\n"})
+    assert refusal(adopt, root / "code") == "adopt-not-root"
+
+
+def test_imports_are_never_installed_unasked(tmp_path: Path, plain_template: Path) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["plain scripts"][0])
+    before = tree(root)
+    with pytest.raises(RefusalError) as error:
+        main.adopt(root, parse(["adopt", f"--template={plain_template}", "--hardware=rtx-40"]))
+    assert error.value.id == "adopt-no-dependencies"
+    assert tree(root) == before
+
+
+# PyTorch
+
+
+def project(*lines: str, groups: str = "") -> dict[str, str]:
+    return {"pyproject.toml": f"[project]\nname = 'p'\ndependencies = {json.dumps(lines)}\n{groups}"}
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "where"),
+    [
+        ({"requirements.txt": "torch==1.13.1\n"}, [], "requirements.txt"),
+        ({"requirements.txt": "-r more.txt\n", "more.txt": "torch<2.0\n"}, [], "more.txt"),
+        (project("torch>=2.7", "torch<2.4"), [], "pyproject.toml"),
+        (project("torch~=1.12"), [], "pyproject.toml"),
+        (project("torch>=2.7", groups="[dependency-groups]\ndev = ['torch==2.2.0']\n"), [], "pyproject.toml"),
+        (
+            project("numpy", groups="[project.optional-dependencies]\ngpu = ['torch==1.9']\n"),
+            ["--with=gpu"],
+            "pyproject",
+        ),
+        ({"environment.yml": "dependencies:\n  - pytorch=1.7.0\n"}, [], "environment.yml"),
+        (
+            {"pyproject.toml": "[tool.poetry]\nname='p'\n[tool.poetry.dependencies]\ntorch = '^1.13'\n"},
+            [],
+            "pyproject.toml",
+        ),
+    ],
+)
+def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
+    files: dict[str, str], arguments: list[str], where: str, tmp_path: Path, adopt: Callable[..., int]
+) -> None:
+    root = repository(tmp_path / "theirs", files)
+    before = tree(root)
+    with pytest.raises(RefusalError) as error:
+        adopt(root, *arguments)
+    assert error.value.id in ("torch-range-unavailable", "torch-ranges-contradict")
+    assert where in str(error.value)
+    assert tree(root) == before
+    assert adopt(root, *arguments, "--extra=torch") == 0, "a line of extra.txt replaces theirs"
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    from tests.gpukit.web import serving
+
+    with serving() as found:
+        yield found
+
+
+@pytest.mark.parametrize("pins", ["torchvision==0.15.2", "one"])
+def test_a_package_that_pins_another_torch_is_named_before_a_build(
+    pins: str, web: Web, tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    web.package("torch", "2.14.1-py3-none-any", "2.0.1-py3-none-any")
+    web.package("torchvision", "0.15.2-py3-none-any", v0_15_2=["torch==2.0.1"])
+    web.package("one", "1.0-py3-none-any", v1_0=["torch==2.0.1"])
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{web.url}/simple")
+    monkeypatch.setenv("UV_INDEX", f"pytorch={web.url}/simple")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(trial, "terminal", lambda: False)
+    root = repository(tmp_path / "theirs", {"requirements.txt": f"torch\n{pins}\n"})
+    assert refusal(adopt, root) == "adopt-packages-contradict"
+
+
+@pytest.mark.parametrize(
+    ("requirement", "version", "allowed"),
+    [
+        ("torch>=2.4,<2.9", "2.8.1+cu128", True),
+        ("torch<2.9", "2.9.0a0+x.nv25.09", False),
+        ("torch>=2.13", "2.13.0a0+9186a08.nv26.07", False),
+        ("torch==2.9.*", "2.9.1+cu128", True),
+        ("torch==2.9.1+cu126", "2.9.1+cu128", False),
+        ("torch~=2.4", "2.14.1", True),
+        ("torch~=2.4.0", "2.5.0", False),
+        ("torch!=2.9.1,>2", "2.9.1", False),
+        ("torch", "2.14.1", True),
+    ],
+)
+def test_ranges_of_versions(requirement: str, version: str, allowed: bool) -> None:
+    assert versions.allows(requirement, version) == allowed
+
+
+def test_the_range_of_torch_chooses_the_release() -> None:
+    for text in ("torch", "torch==2.9.1", "torch<2.9", "torch==2.9.1 ; sys_platform == 'linux'"):
+        found = choose.choose(["rtx-40"], [Line(text, "f")], {})
+        assert versions.allows(text, found.torch)
+        assert bool(found.answers) == (text != "torch")
+    elsewhere = [Line("torch<1 ; sys_platform == 'darwin'", "f"), Line("torch<1; python_version < '3.9'", "f")]
+    assert choose.choose(["rtx-40"], elsewhere, {}).answers == {}
+
+
+# Interruption, undo, update
+
+
+def test_interrupted_at_any_write_nothing_is_left(
+    tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["own devcontainer"][0])
+    before = tree(root)
+    rendered = main.render
+    made: list[Path] = []
+
+    def once(*arguments: Any) -> Path:
+        made[:] = made or [shutil.copytree(rendered(*arguments), tmp_path / "rendered", symlinks=True)]
+        return made[0]
+
+    duplicate = record.duplicate
+
+    class Killed(BaseException):
+        pass
+
+    for number in range(FILES):
+        for kills in (False, True):
+            written: list[Path] = []
+
+            def interrupted(source: Path, target: Path, number: int = number, written: list = written) -> None:
+                if len(written) == number:
+                    raise Killed
+                written.append(target)
+                duplicate(source, target)
+
+            def killed(*arguments: object) -> None:
+                raise Killed
+
+            with monkeypatch.context() as patch, pytest.raises(Killed):
+                patch.setattr(main, "render", once)
+                patch.setattr(record, "duplicate", interrupted)
+                if kills:  # without any cleanup, as by SIGKILL
+                    patch.setattr(record, "revert", killed)
+                adopt(root)
+            assert len(written) == number
+            if kills and number % 4 == 0:
+                assert record.recover(root)
+                assert tree(root) == before
+            elif not kills:
+                assert tree(root) == before
+            else:
+                record.recover(root)
+    assert adopt(root) == 0
+    assert len(new(before, root)) == FILES
+
+
+def test_undo_keeps_what_was_edited(
+    tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
+    before = tree(root)
+    adopt(root)
+    commit(root, "adopted")
+    (root / EXTRA).write_text("einops\n")
+    (root / ".gpukit/jobs").mkdir()
+    (root / ".gpukit/jobs/1.log").write_text("step 1")
+    (root / ".gpukit/huggingface").symlink_to(tmp_path)
+    (tmp_path / "mine").write_text("outside")
+    (root / ".gpukit/outputs").mkdir()
+    assert git("status", "--porcelain", cwd=root).split() == ["M", EXTRA]
+    assert main.adopt(root, parse(["adopt", "--undo"])) == 0
+    assert EXTRA in capsys.readouterr().out
+    assert new(before, root) == [EXTRA]
+    assert (tmp_path / "mine").read_text() == "outside"
+
+
+def test_undo_refuses_edits_that_git_does_not_have(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
+    adopt(root)
+    (root / ".gpukit/Dockerfile").write_text("FROM mine\n")
+    before = tree(root)
+    with pytest.raises(RefusalError) as error:
+        main.adopt(root, parse(["adopt", "--undo"]))
+    assert error.value.id == "edited-since-adopt"
+    assert tree(root) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edited", [False, True])
+def test_an_update_changes_only_what_adopting_wrote(
+    edited: bool,
+    tmp_path: Path,
+    template: Path,
+    adopt: Callable[..., int],
+    inside: list[list[str]],  # noqa: F811
+) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["own Dockerfile and compose"][0])
+    before = tree(root)
+    adopt(root, f"--to={OLD}", template=template)
+    mine = {EXTRA: "einops\n", ".gpukit/apt.txt": "g++\nffmpeg\n"}
+    for name, text in mine.items() if edited else ():
+        (root / name).write_text(text)
+    git("add", "-A", "-f", cwd=root)
+    git("commit", "-qm", "adopted", cwd=root)
+    for name in ("extra.txt", "Dockerfile.dockerignore.jinja"):
+        with (template / "adopt/.gpukit" / name).open("a") as file:
+            file.write("# new\n")
+    with (template / "template/apt.txt").open("a") as file:
+        file.write("# new\n")
+    change(template / "template/Dockerfile.jinja", "WORKDIR /workspace", "WORKDIR /workspace\nLABEL new=1")
+    change(template / "fragments/container.jinja", "'ms-python.debugpy']", "'ms-python.debugpy', 'new.one']")
+    (template / "template/README.md.jinja").write_text("new\n")
+    releases.release(template)
+    assert launch(root) == 0
+    changed = git("diff", "HEAD", "--name-only", cwd=root).split()
+    assert changed
+    assert all(name.startswith(OURS) for name in changed)
+    assert {name: tree(root)[name] for name in before} == before
+    assert git("ls-files", "-u", cwd=root) == ""
+    assert "LABEL new=1" in (root / ".gpukit/Dockerfile").read_text()
+    if edited:
+        assert {name: (root / name).read_text() for name in mine} == mine
+    assert f"_commit: {NEW}" in (root / place(root, ".copier-answers.yml")).read_text()
+
+
+# What both layouts share
+
+
+def test_launch_is_the_same_file_in_both_layouts_and_a_new_project_knows_nothing_of_it(
+    tmp_path: Path, adopt: Callable[..., int], generate: Callable[..., Path]
+) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
+    adopt(root)
+    other = generate(hardware="rtx-40")
+    for name in ("launch", "apt.txt"):
+        assert (root / place(root, name)).read_bytes() == (other / name).read_bytes()
+    texts = [path.read_text(errors="replace") for path in other.rglob("*") if path.is_file() and path.name != "launch"]
+    assert not any(".gpukit" in text or "existing" in text.split("project:")[-1][:12] for text in texts)
+
+
+def test_add_writes_a_line_to_extra_txt() -> None:
+    text = "# theirs\neinops>=0.7 # why\nnumpy"
+    assert dependencies.Lines(text).set("einops>=0.8") == "# theirs\neinops>=0.8\nnumpy"
+    assert dependencies.Lines(text).set("tqdm").endswith("numpy\ntqdm\n")
+    assert dependencies.Lines(text).only(["numpy @ https://a/b.whl"]) == (
+        "# theirs\neinops>=0.7 # why\nnumpy @ https://a/b.whl\n"
+    )
+
+
+def test_condas_ranges() -> None:
+    assert look.conda_lines("dependencies:\n  - numpy=1.26.4=py310_0\n  - a>=1, <2\n") == (
+        ["numpy==1.26.4", "a>=1,<2"],
+        [],
+    )
