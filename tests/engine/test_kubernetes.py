@@ -81,7 +81,8 @@ class Pods:
 
 
 def losses(outputs: Path, run: str) -> dict[int, float]:
-    lines = (outputs / run / "metrics.jsonl").read_text().splitlines() if (outputs / run).exists() else []
+    file = outputs / run / "metrics.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
     rows = [json.loads(line) for line in lines if line.endswith("}")]
     return {row["step"]: row["loss"] for row in rows if "loss" in row}
 
