@@ -12,15 +12,11 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
-from harness import ROOT, Benchmark, run
+from harness import ROOT, Benchmark
+from harness import run as output_of
 
 TESTS = "tests/launch/test_engine.py"
-VERSION = [
-    "/opt/podman/bin/podman-as",
-    os.environ.get("GPU_TEMPLATE_PODMAN_USER", "podman-tests"),
-    "podman",
-    "--version",
-]
+USER = os.environ.get("GPU_TEMPLATE_PODMAN_USER", "podman-tests")
 
 
 def main() -> None:
@@ -37,7 +33,7 @@ def main() -> None:
             bench.row(name, bad[0] if bad else "passes")
         bench.result("tests", len(bench.rows))
         bench.result("tests that do not pass", failed, at_most=0)
-        release = re.sub(r".*version ", "", run("/opt/podman/bin/podman-as", USER, "podman", "--version").strip())
+        release = re.sub(r".*version ", "", output_of("/opt/podman/bin/podman-as", USER, "podman", "--version").strip())
         bench.notes = [f"Podman {release}. Compose and VS Code have their own tests, which Podman does not run."]
 
 

@@ -25,6 +25,7 @@ from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT
 
 MAIN, CPU = ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"
+PODMAN = ".devcontainer/podman/devcontainer.json"
 COMPOSE, COMPOSE_CPU, HOST_ENV = "compose.yaml", "compose.cpu.yaml", ".devcontainer/host.env"
 INITIALIZE, PYPROJECT, STACK = ".devcontainer/initialize.sh", "pyproject.toml", "stack.json"
 SLURM = "cluster/train.sbatch"
@@ -498,6 +499,25 @@ def test_a_request_for_a_gpu_must_fit_the_machine(generate: Callable[..., Path],
         project = shutil.copytree(generate(hardware=hardware), tmp_path / hardware)
         ((problem,),) = results([project], (MAIN, before, after))
         assert says in problem
+
+
+@pytest.mark.parametrize("hardware", ["rtx-50", "jetson-orin", "cpu"])
+def test_podmans_configuration_follows_the_main_one(
+    generate: Callable[..., Path], tmp_path: Path, hardware: str
+) -> None:
+    project = Path(shutil.copytree(generate(hardware=hardware, podman=True, tracking=["wandb"]), tmp_path / "project"))
+    assert Validation(project).problems() == []
+    for name, old, new in (
+        (PODMAN, "--userns=keep-id:uid=1000,gid=1000", "--userns=keep-id"),
+        (PODMAN, '"updateRemoteUserUID": false', '"updateRemoteUserUID": true'),
+        (PODMAN, '"WANDB_DIR": "/workspace/outputs"', '"WANDB_DIR": "/tmp"'),
+        (MAIN, '"mounts": [', '"mounts": ["type=tmpfs,target=/scratch",'),
+        (MAIN, '"runArgs": [', '"runArgs": ["--ulimit=nofile=9999",'),
+    ):
+        with edited(project, name, old, new) as applies:
+            assert applies
+            (problem,) = Validation(project).problems()
+            assert problem.file == PODMAN
 
 
 def test_no_value_of_a_secret_is_repeated(projects: list[Path]) -> None:

@@ -59,6 +59,7 @@ class Place:
     uid: int
     inside: int
     home: Path
+    lag: float = 0  # seconds until its user's command starts
 
 
 HOMES: dict[Path, Place] = {}  # by the folder that the projects are in
@@ -109,7 +110,9 @@ def on_podman() -> Iterator[Place]:
     Path("/dev/mqueue").mkdir(exist_ok=True)  # crun mounts it with --ipc=host, and some machines have none
     PODMANS_GPUS.unlink(missing_ok=True)
     user = pwd.getpwnam(PODMAN_USER)
-    yield Place("podman", PODMAN_USER, user.pw_uid, 1000, Path(tempfile.mkdtemp(prefix="launch-", dir=user.pw_dir)))
+    yield Place(
+        "podman", PODMAN_USER, user.pw_uid, 1000, Path(tempfile.mkdtemp(prefix="launch-", dir=user.pw_dir)), lag=0.5
+    )
 
 
 def projects(place: Place, name: str) -> Path:
@@ -277,7 +280,7 @@ def test_ctrl_c_at_any_moment_leaves_nothing(project: Path) -> None:
         process = start(project, "--cpu", "run", "--", "sleep", "20")
         time.sleep(moment * 0.03)
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=15)
+        _, error = process.communicate(timeout=30)
         assert left(project) == []
         # while Python itself was starting it says so in its own words, whatever the script
         if process.returncode != -signal.SIGINT and not re.match("Fatal Python error: init|KeyboardInterrupt$", error):
@@ -354,9 +357,10 @@ def interrupted(project: Path, *command: str, moment: float | None, words: bytes
     options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "preexec_fn": take_terminal}
     process = start(project, "--cpu", *command, options=options)
     os.close(theirs)
-    output = read_until(ours, words if moment is None else b"", moment or 30)
+    wait = moment + HOMES[project.parent].lag if moment else 30
+    output = read_until(ours, b"" if moment else words, wait)
     os.write(ours, b"\x03")
-    output += read_until(ours, None, 15)
+    output += read_until(ours, None, 30)
     os.close(ours)
     return process.wait(timeout=1), output
 
@@ -427,8 +431,9 @@ def test_a_detached_run(project: Path) -> None:
 
 
 def test_variables_and_ports(project: Path) -> None:
-    server = "import http.server, os; print(os.environ['GIVEN'], os.environ['HF_TOKEN'] == os.environ['WANDB_DIR']); "
-    server += "http.server.HTTPServer(('0.0.0.0', 80), http.server.SimpleHTTPRequestHandler).serve_forever()"
+    server = "import http.server, os; "
+    server += "server = http.server.HTTPServer(('0.0.0.0', 80), http.server.SimpleHTTPRequestHandler); "
+    server += "print(os.environ['GIVEN'], os.environ['HF_TOKEN'] == os.environ['WANDB_DIR']); server.serve_forever()"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -689,7 +694,7 @@ def test_what_a_base_that_cannot_be_had_says(project: Path) -> None:
     assert "no-such-host.invalid/base:1" in done.stderr
 
 
-def test_clean_takes_the_images(project: Path) -> None:
+def test_clean_takes_the_images(project: Path, place: Place) -> None:
     """Each layer is counted once, and not if another project's image has it, as that of the base does."""
     launch(project, "--cpu", "run", "--", "true")
     label = f"gpukit.project={project}"
@@ -706,7 +711,9 @@ def test_clean_takes_the_images(project: Path) -> None:
     units = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
     added = sum(float(number) * units[unit] for number, unit in found)
     # at least the layer that only this image has: another test's project may share the others
-    assert 8.9e6 < added < 1.1 * (sizes[0] - sizes[1])
+    assert added > 8.9e6
+    if place.engine == "docker":  # Podman counts some layers twice in an image's size
+        assert added < 1.1 * (sizes[0] - sizes[1])
     assert launch(project, "clean", "--yes").returncode == 0
     assert ask(project, "images", "-q", f"--filter=label={label}") == ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import select
@@ -14,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,24 +49,10 @@ class Engine:
     def podman(self) -> bool:
         return self.name == "podman"
 
-    @cached_property
+    @property
     def rootless(self) -> bool:
-        """Whether the engine runs as this user, who is not root."""
-        if os.getuid() == 0 or (self.dry and not self.podman):
-            return False
-        if self.podman:
-            return True
-        # Asking takes time, so only an engine is asked that can be one: root's has a socket of root.
-        host = self.env.get("DOCKER_HOST", "")
-        if host:
-            with contextlib.suppress(OSError):
-                if Path(host.partition("://")[2]).stat().st_uid != os.getuid():
-                    return False
-        elif not self.env.get("DOCKER_CONTEXT") and not _context(self.env):
-            return False
-        with contextlib.suppress(RefusalError):
-            return "name=rootless" in self.call("info", "--format", "{{json .SecurityOptions}}")[1]
-        return False
+        """Whether this is rootless Podman, as it is for every user but root."""
+        return self.podman and os.getuid() != 0
 
     def words(self, *arguments: str) -> list[str]:
         """The command as this engine takes it, for people: `docker run ...`, `podman run ...`."""
@@ -166,6 +150,9 @@ class Engine:
         info = self.get("info", "--format", "{{json .}}", seconds=seconds)
         if "podman" in server.lower() or "buildahVersion" in info:
             raise RefusalError("Docker's client talks to Podman here: `GPUKIT_ENGINE=podman ./launch ...` uses Podman.")
+        if "name=rootless" in info:
+            other = "rootless Podman (`GPUKIT_ENGINE=podman`), or `docker context use default`, root's daemon"
+            raise RefusalError(f"Rootless Docker is not supported: use {other}.")
 
     def _check_podman(self, release: str) -> None:
         if version(release) < version(podman.LEAST):
@@ -174,16 +161,6 @@ class Engine:
             raise RefusalError(
                 "CONTAINER_HOST names Podman on another machine, which does not see this folder: run launch there."
             )
-
-
-def _context(env: Mapping[str, str]) -> str:
-    """The context that `docker context use` has chosen; empty for the default one."""
-    folder = Path(env.get("DOCKER_CONFIG") or Path(env.get("HOME", "")) / ".docker")
-    try:
-        chosen = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("currentContext") or ""
-    except (OSError, ValueError, AttributeError):
-        return ""
-    return "" if chosen == "default" else chosen
 
 
 def remote(endpoint: str) -> bool:

@@ -79,8 +79,7 @@ class Project:
 
     @property
     def as_root(self) -> bool:
-        """Whether the container runs as root: for root, and under rootless Docker, where that is the host's user."""
-        return os.getuid() == 0 or (self.engine.rootless and not self.engine.podman)
+        return os.getuid() == 0
 
     @property
     def gpus(self) -> str | None:
@@ -111,7 +110,7 @@ class Project:
         path = self.config.path.relative_to(self.code)
         say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
         self.report_cap()
-        if os.getuid() == 0:
+        if self.as_root:
             say("You are root, so the container runs as root too; use a regular user in the group docker if you can.")
         self.initialize()
 

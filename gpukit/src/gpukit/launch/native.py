@@ -148,7 +148,7 @@ def act(project: Project, options: Any) -> int:
         return run(project, options.rest, values)
     if command == "rehearse":
         return run(project, options.rest)
-    if command in ("verify", "speed", "plan"):
+    if command in ("verify", "plan"):
         return run(project, ["gpukit", command, *options.rest], here=command != "plan")
     if command == "shell":
         return shell(project, options.rest)
@@ -390,7 +390,7 @@ def notebook(project: Project) -> int:
         jupyter.token(project)
         project.env["JUPYTER_TOKEN_FILE"] = str(project.root / ".launch/jupyter-token")
         flags = ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0", "--no-browser"]
-        root = ["--allow-root"] * (os.getuid() == 0)
+        root = ["--allow-root"] * project.as_root
         entry = start(project, "notebook", ["jupyter", "lab", *flags, *root], port=port)
         if port != jupyter.PORTS[0]:
             say(f"Port {jupyter.PORTS[0]} is in use, so this uses port {port}.")
