@@ -42,15 +42,16 @@ def host_of(options: argparse.Namespace) -> str:
     given = vars(options)
     if options.command in ON_THIS_MACHINE or "--early" in given.get("rest", []) or given.get("machine"):
         return ""
-    if Path("/etc/gpukit").is_dir():  # in a container
+    project = find_root()
+    if project is None or Path("/etc/gpukit").is_dir():  # the latter: in a container
         return ""
     if "GPUKIT_HOST" in os.environ:
         return os.environ["GPUKIT_HOST"]
     try:
-        found = b"GPUKIT_HOST" in (root() / ".env").read_bytes()
+        found = b"GPUKIT_HOST" in (project / ".env").read_bytes()
     except OSError:
         return ""
-    return import_module("gpukit.host.project").dotenv(root() / ".env").get("GPUKIT_HOST", "") if found else ""
+    return import_module("gpukit.host.project").dotenv(project / ".env").get("GPUKIT_HOST", "") if found else ""
 
 
 def act(options: argparse.Namespace) -> int:
