@@ -9,7 +9,20 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs/benchmarks.md"
-ORDER = ["generate", "update", "launch", "services", "jobs", "verify", "explain", "prove", "plan", "memory", "rebuild"]
+ORDER = [
+    "generate",
+    "update",
+    "launch",
+    "over_ssh",
+    "services",
+    "jobs",
+    "verify",
+    "explain",
+    "prove",
+    "plan",
+    "memory",
+    "rebuild",
+]
 ORDER += ["launchers", "resume_project", "resume_others", "resume_adapters", "resume_streams", "checkpoint"]
 ORDER += ["finder_models", "step", "podman"]
 TOP = """\

@@ -289,10 +289,12 @@ def compiled() -> dict[str, Any]:
         name: {"test": condition(entry["test"]), "if_true": entry["if_true"], "if_false": entry["if_false"]}
         for name, entry in common["facts"].items()
     }
-    rest = {name: common[name] for name in ("figures", "values", "in_text", "looks", "steps")}
+    rest = {name: common[name] for name in ("figures", "values", "looks", "steps")}
+    in_text = [{**each, "text": [each["text"], *anchors(each["text"])]} for each in common["in_text"]]
     lines = {name: "|".join(texts({"text": each})) for name, each in common["lines"].items()}
     topics = {name: data[name]["about"] for name in common["topics"]}
-    return {"topics": topics, "facts": facts, "lines": lines, **rest, "causes": causes, "signs": signs}
+    parts = {"topics": topics, "facts": facts, "lines": lines, "in_text": in_text}
+    return {**parts, **rest, "causes": causes, "signs": signs}
 
 
 def cause(entry: dict[str, Any]) -> dict[str, Any]:

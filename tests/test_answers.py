@@ -188,7 +188,7 @@ def test_use_cases_are_offered_where_their_torch_serves(offered: Callable[..., d
 def test_skypilot_is_offered_where_some_cloud_rents_a_card_or_none_is_needed(offered: Callable[..., dict]) -> None:
     for name, machine in HARDWARE.items():
         shown = offered("cluster", hardware=name, also_on=[])
-        assert list(shown) == ["slurm", "skypilot"] and not shown["slurm"]
+        assert list(shown) == ["slurm", "kubernetes", "skypilot"] and not shown["slurm"]
         assert not shown["skypilot"] or machine["label"] in shown["skypilot"]
         assert bool(shown["skypilot"]) == (
             machine["capability"] is not None and not machine["skypilot"]["accelerators"]
@@ -239,7 +239,8 @@ def other(name: str) -> Any:
 @pytest.mark.parametrize("name", ASKED)
 def test_each_can_be_given(generate: Callable[..., Path], name: str) -> None:
     """It is stored as it was given, and changes what is generated."""
-    project, plain = generate(**{name: other(name)}), generate()
+    needed = {"registry": {"cluster": ["kubernetes"]}}.get(name, {})  # it is asked only then
+    project, plain = generate(**{name: other(name)}, **needed), generate(**needed)
     assert stored(project)[name] == other(name)
     if name != "advanced":
         texts = [
@@ -416,6 +417,10 @@ REFUSED = [
     ],
     *[({"data_dir": path}, "data_dir: Use a path without .. in it.") for path in ("/srv/../etc", "~/..", "/..")],
     ({"data_dir": "/" + "x" * 300}, "data_dir: Use at most 255 characters."),
+    *[
+        ({"registry": name, "cluster": ["kubernetes"]}, "registry: Use the address of a registry")
+        for name in ("you", "https://ghcr.io/you", "ghcr.io/You", "ghcr.io/you/", "ghcr.io/you:1", "ghcr.io/a b")
+    ],
     # what follows from the answers, and what is not asked
     *[({name: "{}"}, f"{name}: This follows from the other answers and cannot be set.") for name in questions.HIDDEN],
     (

@@ -120,7 +120,7 @@ def test_launch_accepts_documented_commands(path: Path) -> None:
 
 
 # Answers that generate every file named in the documents.
-FULL = {"hardware": "rtx-50", "use_case": "llm", "tracking": ["mlflow"], "cluster": ["slurm", "skypilot"]}
+FULL = {"hardware": "rtx-50", "use_case": "llm", "tracking": ["mlflow"], "cluster": ["slurm", "kubernetes", "skypilot"]}
 
 
 @pytest.mark.parametrize("path", named(HANDWRITTEN))

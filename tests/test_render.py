@@ -80,7 +80,7 @@ def cases() -> Iterator[tuple[str, dict]]:
     for first, second in PAIRS:
         yield f"{first}+{second}", {"hardware": first, "also_on": [second]}
     for hardware, also_on in (("h100", ["rtx-40"]), ("cpu", []), ("a10-a40", ["dgx-spark"])):
-        clusters = {"cluster": ["slurm", "skypilot"], "tracking": ["wandb"], "data_dir": "~/a b"}
+        clusters = {"cluster": ["slurm", "kubernetes", "skypilot"], "tracking": ["wandb"], "data_dir": "~/a b"}
         yield f"{hardware}-clusters", {"hardware": hardware, "also_on": also_on, **clusters}
     yield "dgx-spark-slurm", {"hardware": "dgx-spark", "cluster": ["slurm"], "data_dir": "/srv/$a`b"}
     many = ["t4-rtx-20"]  # and every answer that adds something
@@ -592,6 +592,7 @@ WORDS: dict[str, Callable[[dict], bool]] = {
     "nvcr.io": lambda answers: answers.get("base", HARDWARE[answers["hardware"]]["base"]["recommended"]) == "ngc",
     "nvidia/cuda": lambda answers: answers.get("base") == "cuda",
     "slurm": lambda answers: "slurm" in answers.get("cluster", []),
+    "kubernetes": lambda answers: "kubernetes" in answers.get("cluster", []),
     "skypilot": lambda answers: "skypilot" in answers.get("cluster", []),
     "use this machine": lambda answers: answers.get("shared_machine"),
 }

@@ -27,6 +27,7 @@ from gpukit.host.registry import Registry
 from gpukit.project.messages import RefusalError
 from tests.conftest import ROOT, git
 from tests.gpukit.web import serving
+from tests.registry import running
 from tests.test_pull_request import GH
 
 OCI = "application/vnd.oci.image"
@@ -79,31 +80,8 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    program = shutil.which("docker-registry")
-    if not program:
-        reason = "docker-registry is not installed: apt-get install docker-registry"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    folder = tmp_path_factory.mktemp("registry")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{free.getsockname()[1]}"
-    storage = {"filesystem": {"rootdirectory": str(folder / "data")}, "delete": {"enabled": True}}
-    config = {"version": 0.1, "log": {"level": "error"}, "storage": storage, "http": {"addr": host}}
-    (folder / "config.yml").write_text(yaml.safe_dump(config))
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([program, "serve", str(folder / "config.yml")], stdout=log, stderr=log)
-    try:
-        for _ in range(100):
-            try:
-                Server(host).ask("GET", "/v2/")
-                break
-            except OSError:
-                assert process.poll() is None, (folder / "log").read_text()
-                time.sleep(0.05)
+    with running(tmp_path_factory.mktemp("registry")) as host:
         yield Server(host)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.mark.program

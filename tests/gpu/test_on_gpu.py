@@ -58,12 +58,9 @@ def test_resuming_gives_the_same_losses(device: str, tmp_path: Any, measured: di
     assert resumed["losses"] == pytest.approx(whole["losses"][5:], rel=1e-5)
 
 
-def test_memory_and_out_of_memory(device: str, measured: dict[str, Any]) -> None:
-    """Memory returns what was written. An allocation that is too large raises an exception, and the GPU still works."""
-    measured.update(memory=exercises.pattern(device, False), end=exercises.out_of_memory(device))
+def test_memory(device: str, measured: dict[str, Any]) -> None:
+    measured.update(memory=exercises.pattern(device, False))
     assert measured["memory"]["wrong"] == []
-    end = measured["end"]
-    assert end["caught"] and end["works"] and end["kept"] <= 0
 
 
 def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
@@ -78,7 +75,7 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
     pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
     x = torch.randn(4096, 4096, device=device)
     run = SimpleNamespace(progress=SimpleNamespace(device=torch.device(device), samples=1), completed=0, waited=0.0)
-    monitor = Monitor(interval=0.2)
+    monitor = Monitor()
     monitor.begin(run)
     until = time.monotonic() + 3
     while time.monotonic() < until:
@@ -86,21 +83,10 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
         torch.cuda.synchronize(device)
         run.completed += 1
     measured.update(monitor.values())
-    monitor.close()
     assert measured.get("gpu_utilization", 100) > 20 and 0 <= measured["waiting_for_data"] <= 1
     assert measured.get("gpu_memory_gb", 1) > 0.05 and measured.get("gpu_power_w", 1) > 1
     assert 10 < measured.get("gpu_temperature_c", 50) < 110
     assert len([name for name in measured if name.startswith("gpu_")]) >= 1
-
-
-def test_speed_compares_the_options_of_a_script(device: str, measured: dict[str, Any], tmp_path: Any) -> None:
-    """Lower precision has the losses of fp32, within what its format allows, and all take memory of this GPU."""
-    from gpukit.script.speed import speed, table
-
-    command = [*SCRIPT, "--device", device, "--batch-size", "128"]
-    rows, best, _ = speed(command, ["--bf16"], seconds=120, say=lambda text: None)
-    measured["table"] = table(rows).splitlines()
-    assert all(row.found.peak for row in rows if not row.problem) and best.rate >= rows[0].rate > 0
 
 
 def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,22 +164,18 @@ def container():
             "limits": {"memlock": -1, "stack": 64 << 20, "nofile": 1048576},
             "processors": Processors(16, 16),
             "ram": Ram(64.0, 50.0, None, 8.0),
-            "clock": (datetime(2026, 11, 20, 12), datetime(2026, 11, 20, 9)),
             "requirements": Requirements(12, (), frozenset({"torch", "transformers"})),
             "conflicts": (),
             "unknown_imports": [],
             "imported": [Imported("torch"), Imported("transformers")],
-            "trackers": (),
             "inaccessible_nodes": [],
             "peers": on("", pairs=2, direct=2, wrong=[]),
-            "credentials": (("HF_TOKEN",), ("WANDB_API_KEY",)),
             "kernel": Kernel("python3", "/usr/local/bin/python", "/usr/local"),
             "matmuls": on(
                 "cuda:0", results=[{"name": name, **off} for name in ("fp32", "fp16", "tf32", "bf16", "fp8")]
             ),
             "convolution": on("cuda:0", **off, cudnn=91300, enabled=True),
             "attention": on("cuda:0", kind="bf16", **off, ways={"flash": 1e-4, "math": 1e-4}),
-            "amp": on("cuda:0", first=2.0, last=0.4, scale=65536.0),
             "loader": on("", workers=2, equal=True, seconds=0.4),
             "collective": on("", kind="gloo", ranks=2, silent=[], wrong=[], message="", ended=[0, 0], seconds=0.5),
             "training": (
@@ -188,7 +183,6 @@ def container():
                 on("cuda:0", start=5, losses=losses[5:], again=[]),
             ),
             "memory_patterns": (on("cuda:0", bytes=1 << 30, wrong=[], others=0, seconds=0.2, **room),),
-            "out_of_memory": on("cuda:0", caught="OutOfMemoryError", works=True, kept=0),
             "transfers": (on("cuda:0", pinned=True, to=52.0, **{"from": 53.0}, card=link),),
             "gemms": (on("cuda:0", kind="bf16", size=8192, tflops=92.0, others=False, card=link),),
             "environment": {},

@@ -196,9 +196,7 @@ def test_the_machine_as_it_is(fake_torch, stack_file, tmp_path, monkeypatch):
     monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
     with Container(load(stack_file())) as probes:
         assert 0 < probes.ram.free_gb <= probes.ram.total_gb
-        now, newest = probes.clock
-        assert newest <= now
-        assert probes.processors.ours and probes.processors.near == ()
+        assert probes.processors.allowed
         assert probes.inaccessible_nodes == [] or os.getuid() != 0
 
 

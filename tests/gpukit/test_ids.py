@@ -25,7 +25,7 @@ OF_SIGNS = {sign.id for sign in signs()} | {cause.id for sign in signs() for cau
         driver.CAUSES_BY_RULE,
         {"wsl-integration", "docker-context", "client-too-old", "docker-denied"},
         grant.TOOLKIT_SIGNS | grant.MISSING_PROGRAM | grant.CDI_SIGNS | grant.DRIVER_SIGNS,
-        running.BEFORE_DRIVER_RULES,
+        running.CAUSES_BY_SIGN,
         refusals.NOT_RESPONDING,
         torch_process.CAUSE_OF_RULE,
         software.EXCLUDED,

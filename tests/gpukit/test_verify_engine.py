@@ -17,7 +17,7 @@ from tests.gpukit.test_verify import reports
 
 IMAGE = "standin/pytorch:ngc"
 # What needs no torch, and takes a moment.
-SURROUNDINGS = "venv,protected,packages,user,mounts,read-only,caches,room,shm,limits,cpus,ram,clock,credentials,jupyter"
+SURROUNDINGS = "venv,protected,packages,user,mounts,read-only,caches,room,shm,limits,cpus,ram,jupyter"
 HEALTHY = ("--shm-size=2g", "--ulimit=nofile=65536")
 PASSWD = "root:x:0:0:root:/root:/bin/sh\ndev:x:1000:1000::/home/dev:/bin/sh\n"
 

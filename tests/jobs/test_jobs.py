@@ -21,7 +21,7 @@ import pytest
 
 from gpukit.cli.main import main, parse
 from gpukit.host import queue as place
-from gpukit.jobs import slurm, worker
+from gpukit.jobs import records, slurm, worker
 from gpukit.jobs.commands import act
 from gpukit.jobs.log import main as copy_log
 from gpukit.jobs.runners import Container
@@ -398,7 +398,7 @@ def test_databases_that_cannot_be_used(
         act(root, parse(["submit", "--", "true"]))
     with pytest.raises(RefusalError, match="NFS"):
         act(root, parse(["jobs"]))
-    slurm.write(root, {**RECORD, "state": "finished", "ended": 2.0})
+    records.write(slurm.folder(root), {**RECORD, "state": "finished", "ended": 2.0})
     assert act(root, parse(["jobs"])) == 0 and "s12  finished" in capsys.readouterr().out
 
 

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +149,10 @@ def test_a_budget_is_kept(queue: Queue) -> None:  # noqa: F811
     queue.add("import time; time.sleep(0.3)")
     queue.add("", max_hours=1.0)
     queue.add("import time; time.sleep(0.3)", max_hours=second)
-    begun = time.monotonic()
-    worker = queue.start("0,1", BUDGET=str(4 * second), GRACE="5")
-    assert worker.wait(30) == 0, "it ends with the budget"
+    worker = queue.start("0,1", BUDGET=str(6 * second), GRACE="5")
+    assert worker.wait(60) == 0, "it ends with the budget"
     used = sum(job["ran"] * job["gpus"] for job in queue.table.recent(100))
-    assert used < 4 + 1.5 and time.monotonic() - begun > 3
+    assert used < 6 + 5, "by less than what a job has to save"
     assert queue.states() == ["out of time", "finished", "queued", "finished"] and "saved" in queue.log(1)
     assert "--budget" in queue.table.get(3)["note"]
     assert b"Job 3 was not started" in worker.stderr.read()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.jobs import slurm
+from gpukit.jobs import records, slurm
 from gpukit.jobs.table import FINAL
 from gpukit.project.messages import RefusalError
 
@@ -51,7 +51,7 @@ def test_the_state_of_a_job_on_slurm(
 
 
 def test_slurm_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm.write(tmp_path, RECORD)
+    records.write(slurm.folder(tmp_path), RECORD)
     monkeypatch.setenv("PATH", str(tmp_path))
     (job,) = slurm.jobs(tmp_path)
     assert job["state"] == "queued" and "squeue" in job["note"]

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conftest import cannot, started
-
 ABSENT = ("git", "rsync", "sudo")
 NAME = "gpukit-box"  # as the laptop's ~/.ssh/config calls it
 
@@ -71,8 +69,7 @@ def free_port() -> int:
 def box(user: str = "", **environment: str) -> Iterator[Box]:
     """`user`: who logs in; empty: a new one. `environment`: variables that are set there; `{place}`: this machine's."""
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
-    if not sshd or not shutil.which("ssh"):
-        cannot("sshd and ssh are needed: `apt-get install openssh-server`")
+    assert sshd, "sshd is needed: `apt-get install openssh-server`"
     with tempfile.TemporaryDirectory(prefix="box-") as folder, contextlib.ExitStack() as stack:
         place = Path(folder)
         place.chmod(0o755)
@@ -111,7 +108,8 @@ def box(user: str = "", **environment: str) -> Iterator[Box]:
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         log = stack.enter_context((place / "sshd.log").open("w"))
-        process = stack.enter_context(started(sshd, "-D", "-e", "-f", place / "sshd_config", stderr=log))
+        process = stack.enter_context(subprocess.Popen([sshd, "-D", "-e", "-f", place / "sshd_config"], stderr=log))
+        stack.callback(end, process.pid)
         wait_for_port(port)
         yield Box(place, home, user, process)
         end_processes(user, place)
@@ -130,6 +128,15 @@ def programs(place: Path) -> None:
         (place / "programs/uv").unlink(missing_ok=True)
         shutil.copy2(uv, place / "programs/uv")
     (place / "path").symlink_to("programs")
+
+
+def end(pid: int) -> None:
+    """Kill a process and its children, which are the connections."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout.split()
+    for child in map(int, listed):
+        end(child)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 9)
 
 
 def wait_for_port(port: int) -> None:

@@ -179,7 +179,7 @@ def test_variables_and_ports_that_cannot_be_had(small: Path, arguments: list[str
     assert said in sentence(launch(small, "--cpu", "run", *arguments, "--", "true", docker=docker))
 
 
-SHOWING = ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify", "speed", "rehearse"]
+SHOWING = ["run", "up", "shell", "notebook", "add", "pin", "build", "preflight", "verify", "rehearse"]
 
 
 @pytest.mark.parametrize("command", SHOWING)
@@ -213,10 +213,6 @@ def test_the_command_needs_no_dashes_and_keeps_its_own(small: Path) -> None:
     package = json.loads((small / "stack.json").read_text())["package"]
     words = f"python -m exactrun rehearse --steps 9 -- python -m {package}.train"
     assert words in done.stdout, done.stdout
-    words = ["speed", "--try=--amp", "--json", "--", "a.py", "--lr", "1"]
-    done = launch(small, "--cpu", "--dry-run", *words, docker="exit 1")
-    asked = "gpukit speed --try=--amp --option=--batch-size --minutes 3.0 --json -- a.py --lr 1"
-    assert done.stdout.rstrip().endswith(asked), done.stdout
 
 
 def test_help_describes_ten_commands_and_names_the_others(small: Path) -> None:

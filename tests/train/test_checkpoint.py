@@ -651,6 +651,17 @@ def test_a_worker_that_outlives_its_run_does_not_hold_it(tmp_path: Path, in_chil
 # While training continues.
 
 
+def test_a_worker_finds_zeros_in_place_of_the_copy() -> None:
+    """Neither the pages, nor a hole, which its own allocations fill until it collects the copy of an ended run."""
+    memory = saver._Memory()
+    memory.begin(1 << 20)
+    memory.put(memoryview(b"x" * (1 << 20)))
+    child = os.fork()
+    if not child:
+        os._exit(len(memory.map) > 1 << 20 and any(memory.map[: 1 << 20]))
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_the_copy_is_what_was_saved_whatever_changes_while_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,7 +129,7 @@ def on_card(size: int, samples: int = 10_000) -> Measured:
     peak = (10 + 4 * size) * MIB
     if peak > 500 * MIB:
         return Measured(why="out of memory", memory=True)
-    return Measured(6, 0.1, (), size, samples, "cuda:0", peak, 500 * MIB, "cudaMemGetInfo")
+    return Measured(6, samples, "cuda:0", peak, 500 * MIB, "cudaMemGetInfo")
 
 
 class OneOf(Ranks):
@@ -167,7 +167,7 @@ def test_all_ranks_use_the_least_and_no_more_than_there_are_samples(monkeypatch:
     [
         (Measured(why="out of memory", memory=True), "Even 1 sample do not fit"),
         (Measured(why="a bug"), "fails with `--batch-size 32` .a bug., and memory is not the cause"),
-        (Measured(6, 0.1, device="cpu"), "trains on cpu: .* only be found on a GPU"),
+        (Measured(6, device="cpu"), "trains on cpu: .* only be found on a GPU"),
     ],
 )
 def test_without_an_answer_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, trial: Measured, words: str) -> None:

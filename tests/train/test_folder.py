@@ -69,7 +69,9 @@ def test_run_json_has_all_that_a_run_began_with(start) -> None:
     again = start("a", settings={**SETTINGS, "lr": 0.2})
     assert [each["settings"]["lr"] for each in again.facts["starts"]] == [0.1, 0.2]
     assert again.facts["settings"]["lr"] == 0.1
-    assert runs.changed(again, {**SETTINGS, "lr": 0.2}) == {"lr": (0.1, 0.2)}
+    said = list[str]()
+    runs.record(again, {**SETTINGS, "lr": 0.2}, said.append)
+    assert said == ["Settings changed: lr from 0.1 to 0.2."] and again.facts["settings"]["lr"] == 0.2
 
 
 def test_facts_are_added_and_stay(start) -> None:

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from gpukit.script import memory
 from gpukit.script.device import Device
-from gpukit.script.memory import Traced, TraceError, _extent, estimate, largest_samples
+from gpukit.script.memory import Traced, TraceError, estimate
 from tests.train import memory_tasks
 
 
@@ -135,32 +135,6 @@ def test_nothing_of_the_trace_is_left() -> None:
     assert (a @ a).dtype == torch.float32
 
 
-class Ragged(torch.utils.data.Dataset):
-    """Rows of as many numbers as their index has digits."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.ones(len(str(index)))
-
-
-def test_the_largest_samples_make_the_batch() -> None:
-    assert {len(each) for each in largest_samples(Ragged(10_000))} == {4}, "indices have up to 4 digits"
-    assert len(largest_samples(Ragged(3))) == 3
-
-
-@pytest.mark.parametrize(
-    ("sample", "size"),
-    [(torch.zeros(3), 12), ({"text": "four", "ids": [1, 2, 3]}, 7), ((torch.zeros(2, dtype=torch.uint8), 1), 3)],
-)
-def test_size_of_a_sample(sample: object, size: int) -> None:
-    assert _extent(sample) == size
-
-
 DOWNLOAD = '    import socket\n\n    socket.create_connection(("weights.example", 443), timeout=1)\n'
 
 
@@ -168,7 +142,7 @@ DOWNLOAD = '    import socket\n\n    socket.create_connection(("weights.example"
     ("line", "code", "words"),
     [
         ("", 0, ""),
-        (DOWNLOAD, 3, memory.NOT_HERE),
+        (DOWNLOAD, 3, "nothing is downloaded"),
         ("    return nn.LSTM(2, 2)\n", 3, "LSTM"),
     ],
 )
@@ -178,7 +152,7 @@ def test_the_command(generate, tmp_path: Path, line: str, code: int, words: str)
     file = next(project.glob("src/*/model.py"))
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("    return nn.Sequential(", f"{line}    return nn.Sequential(", 1), encoding="utf-8")
-    command = [sys.executable, "-m", "gpukit.script.memory", "--json", "--batch-size=4", "--dropout=0"]
+    command = [sys.executable, "-m", "gpukit.script.memory", "--batch-size=4", "--dropout=0"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=project, timeout=120)
     found = json.loads(done.stdout)
     assert done.returncode == code, done.stderr

@@ -23,7 +23,7 @@ import numpy
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler, get_worker_info
 
 from exactrun.checkpoint import CheckpointError, load_weights
 from exactrun.data import DataError
@@ -98,15 +98,16 @@ def test_a_killed_run_resumes_bit_equal(name: str, tmp_path: Path) -> None:
 
 
 class Samples(Dataset):
-    """Samples that are equal each time they are read; `drawn` for those that are not."""
+    """Samples that are equal each time they are read; `drawn` for those that are not. `inside`: only in a worker."""
 
-    def __init__(self, count: int = 12, drawn: bool = False, shift: float = 0.0) -> None:
-        self.count, self.drawn, self.shift = count, drawn, shift
+    def __init__(self, count: int = 12, drawn: bool = False, shift: float = 0.0, inside: bool = False) -> None:
+        self.count, self.drawn, self.shift, self.inside = count, drawn, shift, inside
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> torch.Tensor:
+        assert not self.inside or get_worker_info()
         return torch.full((2,), index + self.shift) + (
             numpy.random.default_rng().random() if self.drawn else torch.rand(1)
         )
@@ -173,11 +174,12 @@ def test_other_batches_are_refused(other: DataLoader, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("drawn", [False, True])
 def test_the_same_data_is_not_refused(drawn: bool, tmp_path: Path) -> None:
-    """With other workers, rounding, and samples that nothing seeds, in the second pass."""
+    """With other workers, rounding, and samples that nothing seeds, in the second pass; read only by workers."""
     with Run(tmp_path / "x", save_steps=1) as run:
         train(run, 4, DataLoader(Samples(drawn=drawn), 4, shuffle=True))
     with Run(tmp_path / "x") as run:
-        assert len(train(run, 9, DataLoader(Samples(drawn=drawn, shift=1e-5), 4, shuffle=True, num_workers=1))) == 2
+        data = Samples(drawn=drawn, shift=1e-5, inside=True)
+        assert len(train(run, 9, DataLoader(data, 4, shuffle=True, num_workers=1))) == 2
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:

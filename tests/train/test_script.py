@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from exactrun import checkpoint, metrics
+from exactrun import checkpoint
 from exactrun.ranks import Ranks
 from gpukit.script import finder, start
 from gpukit.script.settings import RunSettings
-from tests.train.trainee import LIMIT, Trainee, small_files, without_privilege
+from tests.train.trainee import LIMIT, Trainee
 
 EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch
 
@@ -122,7 +122,7 @@ def test_without_a_name_the_latest_such_run_goes_on(trainee) -> None:
     first = project.train("--max-steps", "2")
     assert "Starting" in first
     assert "at step 2." in project.train("--max-steps", "4")
-    assert "is finished" in project.train("--max-steps", "4")
+    assert "is finished at step 4. Use --max-steps 8 to continue, or --no-resume." in project.train("--max-steps", "4")
     assert "Starting" in project.train("--max-steps", "2", "--no-resume")
     assert "at step 2." in project.train("--max-steps", "3")
     assert len(list((project.folder / "outputs").iterdir())) == 3
@@ -142,19 +142,6 @@ def test_a_resumed_run_keeps_its_settings_and_another_rate_applies_from_there(tr
     assert "from" not in project.train("--name", "b", "--max-steps", "2")
 
 
-def test_a_second_start_beside_a_running_one_is_another_run(trainee) -> None:
-    project = trainee()
-    forever = ("--max-steps", "100000", "--log-steps", "1")
-    started = project.start(*forever)
-    outputs = project.folder / "outputs"
-    started.wait_for(lambda: any(file.stat().st_size for file in outputs.glob("*/metrics.jsonl")))
-    assert "Starting" in project.train("--max-steps", "2")
-    name = next(path.parent.name for path in outputs.glob("*/metrics.jsonl") if path.read_text().count("\n") > 2)
-    sentence(project.run("--name", name), "Another process", "another folder")
-    started.send(signal.SIGTERM)
-    assert started.end().code == 128 + signal.SIGTERM
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_and_tells(number: signal.Signals, trainee) -> None:
     """Also to the workers, as a terminal's Ctrl-C does."""
@@ -169,24 +156,6 @@ def test_a_signal_saves_and_tells(number: signal.Signals, trainee) -> None:
     step = int(re.search(rf"{number.name}: saved step (\d+) in", ended.out)[1])
     assert project.steps("run")[-1] == step
     assert f"at step {step}." in project.train("--max-steps", str(step + 5), "--name", "run")
-
-
-def test_a_second_ctrl_c_ends_at_once(trainee) -> None:
-    project = trainee()
-    slow = "    import time\n\n    while Path('slow').exists():\n        time.sleep(0.01)\n"
-    project.replace("train.py", "    inputs, labels = batch\n", f"    inputs, labels = batch\n{slow}")
-    started = project.start("--name", "run", "--max-steps", "100000", "--log-steps", "1")
-    started.wait_for(at_step(project, "run", 3))
-    (project.folder / "slow").touch()
-    time.sleep(1)
-    started.send(signal.SIGINT)
-    time.sleep(0.5)
-    assert started.process.exitcode is None
-    started.send(signal.SIGINT)
-    ended = started.end(10)
-    assert ended.code == 128 + signal.SIGINT
-    assert ended.err.splitlines()[-1].startswith("Ctrl-C pressed twice: stopped")
-    assert "Traceback" not in ended.err
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -219,61 +188,23 @@ def still_whole(project: Trainee, step: int = 2) -> None:
     assert (found.step, found.passed_over) == (step, [])
 
 
-def test_another_model(saved: Trainee) -> None:
-    sentence(saved.run(*GO_ON, "--width", "64"), "another model", "[64, 2]", "another folder")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--width", "64"), ("another model", "[64, 2]", "another folder")),
+        (("--batch-size", "128"), ("64 batches instead of 32", "same data and batch size")),
+        (("--batch-size", "8193"), ("8192 samples",)),
+        (("--no-resume",), ("--name",)),
+    ],
+)
+def test_what_does_not_fit_the_run(options: tuple[str, ...], words: tuple[str, ...], saved: Trainee) -> None:
+    sentence(saved.run(*GO_ON, *options), *words)
     still_whole(saved)
-
-
-def test_another_dataset_length(saved: Trainee) -> None:
-    saved.replace("data.py", "Spirals(8192", "Spirals(8000")
-    sentence(saved.run(*GO_ON), "8000 samples instead of 8192", "new run")
-    still_whole(saved)
-
-
-def test_another_batch_size(saved: Trainee) -> None:
-    sentence(saved.run(*GO_ON, "--batch-size", "128"), "64 batches instead of 32", "same data and batch size")
-    still_whole(saved)
-
-
-def test_a_name_that_is_taken(saved: Trainee) -> None:
-    sentence(saved.run(*GO_ON, "--no-resume"), "--name")
-    still_whole(saved)
-
-
-def test_fewer_samples_than_a_batch(trainee) -> None:
-    sentence(trainee().run("--batch-size", "8193"), "8192 samples")
-
-
-@pytest.mark.parametrize(("name", "new"), [("run", "another --name"), ("", "--no-resume")])
-def test_a_finished_run_tells_how_to_start_a_new_one(name: str, new: str, trainee) -> None:
-    project, run = trainee(), ("--max-steps", "2", *(("--name", name) if name else ()))
-    project.train(*run)
-    assert f"is finished at step 2. Use --max-steps 4 to continue, or {new}." in project.train(*run)
-
-
-def test_the_beginning_is_logged_often_and_minutes_end_a_run(trainee) -> None:
-    """The same command then goes on; the other one, of the whole run, is not touched by it."""
-    project = trainee()
-    run = ("--name", "run", "--max-steps", "100000", "--max-minutes", "0.02")
-    project.train(*run, "--log-steps", "1000000", "--save-steps", "1000000", "--eval-steps", "1000000")
-    rows = metrics.read(project.run_folder("run"))
-    steps = [row["step"] for row in rows if "loss" in row]
-    last = steps.pop()
-    assert steps[:10] == list(range(1, 11)) and len(steps) < 10 * len(str(last)) and last < 100_000
-    assert [row["step"] for row in rows if "held_out_loss" in row] == [*(n for n in (10, 30, 100) if n < last), last]
-    assert checkpoint.newest(project.run_folder("run")).step == last
-    assert f"at step {last}." in project.train(*run)
 
 
 def test_a_loss_that_is_no_number(saved: Trainee) -> None:
     sentence(saved.run(*GO_ON, "--lr", "1e30"), "step 4", "smaller learning rate")
     still_whole(saved, 3)
-
-
-def test_weights_that_are_no_numbers_are_not_saved(saved: Trainee) -> None:
-    """The loss of a step is that before it: the last one may be fine where the weights are not any more."""
-    sentence(saved.run(*GO_ON, "--max-steps", "3", "--lr", "1e39"), "weight of model is NaN or infinite", "step 3")
-    still_whole(saved)
 
 
 MASKED = """
@@ -315,50 +246,9 @@ def test_values_that_cannot_be_meant(trainee, option: str, value: str, words: st
     assert ended.code == 2 and words in ended.err + ended.out and "Traceback" not in ended.err
 
 
-def test_ctrl_c_of_a_pipe_saves(saved: Trainee) -> None:
-    """It ends the `tee` of `... | tee log` as well: what is printed then reaches nobody."""
-    code = "import os, sys; read, write = os.pipe(); os.close(read); os.dup2(write, 1); os.dup2(write, 2); " + (
-        "import runpy; runpy.run_module('my_gpu_project.train', run_name='__main__')"
-    )
-    path = [saved.folder / "src", os.environ.get("PYTHONPATH", "")]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
-    argv = [sys.executable, "-c", code, *saved.always, "--name", "piped", "--max-steps", "100000", "--log-steps", "1"]
-    with subprocess.Popen(argv, cwd=saved.folder, env=env, stdin=subprocess.DEVNULL) as process:
-        there, until = at_step(saved, "piped", 5), time.monotonic() + LIMIT
-        while not there():
-            assert process.poll() is None and time.monotonic() < until
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(LIMIT) == 130
-    assert saved.steps("piped")
-
-
-def test_a_worker_that_dies(saved: Trainee) -> None:
-    killed = "if index == 77:\n            __import__('os')._exit(9)\n        point = self"
-    saved.replace("data.py", "point = self", killed)
-    sentence(saved.run(*GO_ON, "--max-steps", "60", "--save-steps", "100", "--workers", "2"), "worker", "workers=0")
-    still_whole(saved)
-
-
 def test_out_of_memory(saved: Trainee) -> None:
     saved.replace("train.py", "    inputs, labels = batch\n", "    inputs, labels = batch\n    raise MemoryError\n")
     sentence(saved.run(*GO_ON), "Out of memory", "--batch-size", "--microbatch")
-    still_whole(saved)
-
-
-def test_a_file_that_cannot_grow_in_mid_save(saved: Trainee) -> None:
-    sentence(saved.run(*GO_ON, prepare=small_files), "cannot be read or written (File too large)", "ulimit -f")
-    still_whole(saved)
-
-
-def test_a_folder_that_cannot_be_written(saved: Trainee) -> None:
-    checkpoints = saved.run_folder("run") / "checkpoints"
-    checkpoints.chmod(0o555)
-    try:
-        ended = saved.run(*GO_ON, prepare=without_privilege)
-    finally:
-        checkpoints.chmod(0o755)
-    sentence(ended, "(Permission denied)", "another folder")
     still_whole(saved)
 
 
@@ -402,7 +292,6 @@ class Run:
         raise OSError("the line broke")
 
 def init(**_):
-    if os.environ["FAKE"] == "none": raise OSError("no network")
     return Run()
 """
 
@@ -411,12 +300,10 @@ def init(**_):
     ("tracking", "environment", "code", "messages"),
     [
         ("mlflow", {"MLFLOW_TRACKING_URI": ""}, 0, "MLflow is not used: MLFLOW_TRACKING_URI"),
-        ("mlflow", {"MLFLOW_TRACKING_URI": "http://none.invalid:9"}, 0, "no server responds at none.invalid:9"),
-        ("wandb", {"FAKE": "none"}, 0, "Wandb is not used: no network"),
         ("wandb", {"FAKE": "breaks"}, 0, "Wandb is not used from here on: the line broke"),
         ("wandb", {"FAKE": "hangs"}, 3, "it does not respond"),
     ],
-    ids=["no server named", "no server", "no network", "line breaks", "hangs"],
+    ids=["no server named", "line breaks", "hangs"],
 )
 def test_a_failing_tracker_never_stops_training(
     tracking: str, environment: dict, code: int, messages: str, trainee
@@ -429,19 +316,6 @@ def test_a_failing_tracker_never_stops_training(
     assert messages in ended.out + ended.err
     assert list(project.losses("run")) == [1, 2, 3, 4, 5]
     assert project.steps("run") == [5]
-
-
-def test_ctrl_c_gives_up_a_tracker_that_hangs(trainee) -> None:
-    project = trainee(tracking=["wandb"])
-    (project.folder / "fakes").mkdir()
-    (project.folder / "fakes/wandb.py").write_text(FAKE_WANDB)
-    started = project.start("--max-steps", "5", "--log-steps", "1", "--name", "run", FAKE="hangs")
-    started.wait_for(lambda: "Waiting for Wandb" in started.output())
-    started.send(signal.SIGINT)
-    ended = started.end(20)
-    assert ended.code == 3, ended
-    assert ended.err.splitlines() == ["Wandb is not used from here on: Ctrl-C was pressed while waiting for it."]
-    assert project.steps("run") == [5] and "Done: step 5" in ended.out
 
 
 def test_fp16_is_scaled_where_a_card_has_no_bf16(trainee) -> None:
@@ -477,8 +351,7 @@ def test_the_batch_size_is_found_once(trainee, monkeypatch: pytest.MonkeyPatch, 
 def test_its_first_steps_are_measured(trainee) -> None:
     project = trainee()
     found = project.measured("--batch-size", "100")
-    assert (found.batch, found.device, found.peak) == (100, "cpu", None) and found.samples > 1000
-    assert found.seconds > 0 and len(found.losses) == 3
+    assert (found.steps, found.samples, found.device, found.peak) == (6, 8192, "cpu", None)
     assert not (project.folder / "outputs").exists(), "the trial saves elsewhere"
 
 

@@ -1,4 +1,4 @@
-"""Where the settings of a start come from: the command line, --config, the run that is resumed, the class."""
+"""Where the settings of a start come from: the command line, the run that is resumed, the class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from exactrun import checkpoint
-from exactrun.errors import TrainingError
 from exactrun.folder import as_json
 from gpukit.project.stack import load
 from gpukit.script import runs
@@ -91,43 +90,7 @@ def test_a_clock_that_is_set_back_does_not_change_which_run_is_the_latest(start,
     assert start().lr == 0.5
 
 
-def test_a_file_of_settings(start, tmp_path: Path) -> None:
-    file = tmp_path / "settings.json"
-    file.write_text('{"lr": 0.25, "width": 3, "data": "/elsewhere"}')
-    first = start("--config", str(file), "--width", "5")
-    assert (first.lr, first.width, first.data) == (0.25, 5, Path("/elsewhere"))
-    named = start("--name", "a", "--lr", "0.125")
-    copied = start("--config", str(tmp_path / "outputs/a/run.json"), "--name", "b")
-    assert (named.lr, copied.lr, copied.name) == (0.125, 0.125, "b")
-    file.write_text('{"lr": 0.0625}')
-    assert start("--config", str(file), "--name", "a").lr == 0.0625  # it is part of the command: as its options
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{", "not JSON"),
-        ("[1]", "object with settings"),
-        ('{"lr": "fast"}', "lr cannot be 'fast'"),
-        ('{"width": true}', "width cannot be True"),
-        ('{"width": 1.5}', "width cannot be 1.5"),
-        ('{"batch_size": "most"}', "batch_size cannot be 'most'"),
-        ('{"lr": -1}', "lr must be greater than 0"),
-    ],
-)
-def test_what_cannot_be_in_a_file_of_settings(text: str, words: str, start, tmp_path: Path) -> None:
-    file = tmp_path / "settings.json"
-    file.write_text(text)
-    with pytest.raises(TrainingError, match=words):
-        start("--config", str(file))
-
-
-def test_a_file_that_is_not_there(start) -> None:
-    with pytest.raises(TrainingError, match="cannot be read"):
-        start("--config", "missing.json")
-
-
-def test_settings_of_another_version_are_ignored(start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_of_another_version_are_ignored(start, tmp_path: Path) -> None:
     start("--name", "a", "--lr", "0.25")
     file = tmp_path / "outputs/a/run.json"
     known = json.loads(file.read_text())
@@ -136,7 +99,6 @@ def test_settings_of_another_version_are_ignored(start, tmp_path: Path, capsys: 
     file.write_text(json.dumps(known))
     again = start("--name", "a")
     assert (again.lr, again.width) == (0.25, Settings().width)
-    assert "momentum" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", [("--lr", "0"), ("--workers", "-1"), ("--name", "a/b"), ("--keep", "0")])

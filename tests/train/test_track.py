@@ -6,7 +6,6 @@ import importlib.util
 import json
 import math
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -53,9 +52,9 @@ class Fake(track.Backend):
         if self.stage == stage and self.how == "hangs":
             self.event.wait()
 
-    def log(self, rows: track.Rows) -> None:
+    def log(self, step: int, figures: dict[str, float]) -> None:
         self._at("log")
-        self.got += [("log", *row) for row in rows]
+        self.got.append(("log", step, figures))
 
     def artifact(self, path: Path) -> None:
         self._at("artifact")
@@ -140,7 +139,7 @@ def test_one_that_hangs_is_given_up_at_the_end(
     fake(stage, "hangs")
     reported: list[str] = []
     tracker = Followed(tmp_path, {}, ["fake", "good"], "p", say=reported.append)
-    late = "Bad is not used yet: it has not responded for 0.5 s. Training goes on, with all metrics in metrics.jsonl."
+    late = "Bad has not responded for 0.5 s: training starts without it."
     assert reported == ([late] if stage == "start" else [])
     for step in range(1, 4):
         tracker.write(step, loss=1.0)
@@ -161,25 +160,6 @@ def test_ctrl_c_gives_up_what_is_waited_for(tmp_path: Path, fake) -> None:
     assert tracker.tracker.hung and track.KINDS["good"].got[-1] == ("finish", "finished")
 
 
-def test_one_that_is_slow_at_the_end_has_longer(tmp_path: Path, fake) -> None:
-    """As long as it takes one thing after the other, up to a bound."""
-
-    class Slow(Fake):
-        def artifact(self, path: Path) -> None:
-            time.sleep(0.3)
-            super().artifact(path)
-
-    for count, hung in ((4, False), (30, True)):
-        track.KINDS["good"] = type("Slow", (Slow,), {})
-        tracker = Followed(tmp_path, {}, ["good"], "p")
-        for number in range(count):
-            tracker.artifact(tmp_path / str(number))
-        said = tracker.finish("finished", patience=0.6)
-        assert said == (["Slow is not used from here on: it does not respond."] if hung else [])
-        assert tracker.tracker.hung == hung
-        assert (track.KINDS["good"].got[-1] == ("finish", "finished")) != hung
-
-
 def test_one_that_hangs_for_long_is_left_out_before(tmp_path: Path, fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(track, "ROOM", 5)
     fake("log", "hangs")
@@ -190,43 +170,6 @@ def test_one_that_hangs_for_long_is_left_out_before(tmp_path: Path, fake, monkey
     assert said == ["Bad is not used from here on: its queue of 5 entries is full."]
     assert tracker.finish("finished", patience=0.1) == ["Bad has no metrics; metrics.jsonl has them."]
     assert tracker.tracker.hung
-
-
-def test_a_server_that_starts_later_gets_all_and_one_that_does_not_delays_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is reported before the first step; the run does not wait for it."""
-    monkeypatch.setattr(track, "RETRY", 0.05)
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{server.getsockname()[1]}"
-
-        class Remote(Fake):
-            @staticmethod
-            def problem() -> str:
-                return track._unreachable(address)
-
-        monkeypatch.setitem(track.KINDS, "remote", Remote)
-        begun = time.monotonic()
-        said: list[str] = []
-        tracker = Followed(tmp_path, {}, ["remote"], "p", say=said.append)
-        why = f"no server responds at {address.removeprefix('http://')}; check MLFLOW_TRACKING_URI"
-        late = f"Remote is not used yet: {why}. Training goes on, with all metrics in metrics.jsonl."
-        assert said == [late]
-        assert (
-            tracker.finish("stopped") == ["Remote has no metrics; metrics.jsonl has them."] and not tracker.tracker.hung
-        )
-        assert time.monotonic() - begun < 3
-        tracker = Followed(tmp_path, {}, ["remote"], "p", say=said.append)
-        tracker.write(1, loss=1.0)
-        server.listen()
-        assert tracker.tracker.couriers[0].settled.is_set()
-        while not tracker.tracker.couriers[0].started:
-            time.sleep(0.01)
-        tracker.write(2, loss=2.0)
-        assert tracker.finish("finished") == []
-    assert said == [late, late, "Remote responds now and gets all metrics."]
-    assert Remote.got[1:] == [("log", 1, {"loss": 1.0}), ("log", 2, {"loss": 2.0}), ("finish", "finished")]
 
 
 # The lines.
@@ -243,12 +186,6 @@ def test_every_line_is_valid_json(tmp_path: Path) -> None:
     line = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=refuse)
     assert line == {"step": 1, "loss": None, "rate": None, "count": 2}
     assert math.isnan(read(tmp_path)[0]["loss"])
-
-
-def test_numbers_may_be_tensors(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason="needs PyTorch", exc_type=ImportError)
-    Followed(tmp_path, {}, [], "p").write(1, loss=torch.tensor(0.5), nan=torch.tensor(math.nan))
-    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "loss": 0.5, "nan": None}
 
 
 def test_a_step_that_ran_twice_counts_once(tmp_path: Path) -> None:
@@ -281,7 +218,7 @@ def test_a_line_cut_off_by_a_kill_spoils_no_other(tmp_path: Path) -> None:
 FULL = """
     import resource, shutil
     said = []
-    tracker = Followed(run, {}, ["tensorboard"][:TENSORBOARD], "p", say=said.append)
+    tracker = Followed(run, {}, [], "p", say=said.append)
     tracker.write(1, loss=1.0)
     if DELETED:
         run.rename(run.with_name("aside"))
@@ -291,8 +228,6 @@ FULL = """
         tracker.write(step, loss=1.0)
     if DELETED:
         run.with_name("aside").rename(run)
-    if TENSORBOARD:
-        tracker.tracker.couriers[0].done.wait(60)
     if not FOR_EVER:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     tracker.write(40, loss=4.0)
@@ -300,12 +235,10 @@ FULL = """
 """
 
 
-@pytest.mark.parametrize("what", ["full", "deleted", "full for ever", "full with tensorboard"])
+@pytest.mark.parametrize("what", ["full", "deleted", "full for ever"])
 def test_metrics_that_cannot_be_written_are_written_later_without_a_traceback(what: str, tmp_path: Path) -> None:
     pytest.importorskip("resource")
-    if what == "full with tensorboard":
-        pytest.importorskip("tensorboard")
-    names = {"DELETED": what == "deleted", "FOR_EVER": what == "full for ever", "TENSORBOARD": "tensor" in what}
+    names = {"DELETED": what == "deleted", "FOR_EVER": what == "full for ever"}
     run = tmp_path / "run"
     run.mkdir()
     code = "".join(f"    {name} = {value}\n" for name, value in names.items()) + FULL
@@ -314,8 +247,6 @@ def test_metrics_that_cannot_be_written_are_written_later_without_a_traceback(wh
     assert done.stderr == "" and "metrics.jsonl cannot be written (" in said[0] and said[-1] == "False"
     if names["FOR_EVER"]:
         assert said[1].endswith("metrics.jsonl lacks the last 36 lines of metrics: it could not be written.")
-    elif names["TENSORBOARD"]:
-        assert any(line.startswith("TensorBoard is not used") for line in said)
     else:
         assert len(said) == 2
     steps = [step for step, _ in losses(run)]
@@ -388,16 +319,6 @@ def init(**_):
 """
 
 
-def test_the_process_ends_although_a_tracker_and_its_handlers_hang(tmp_path: Path) -> None:
-    (tmp_path / "wandb.py").write_text(HANGING)
-    done = tracked("wandb", tmp_path, ", patience=0.5", path=tmp_path, WANDB_API_KEY="x")
-    assert done.stdout.splitlines() == [
-        "Wandb is not used from here on: it does not respond.",
-        "True",
-    ]
-    assert done.returncode == 3
-
-
 @pytest.mark.parametrize("when", ["at the start", "at the end", "stopped"])
 def test_ctrl_c_while_a_tracker_hangs_ends_the_process_within_seconds(when: str, tmp_path: Path) -> None:
     """At the start, its constructor hangs; at the end, it is waited for; stopped: it hung long before Ctrl-C."""
@@ -457,8 +378,8 @@ def test_secrets_in_an_error_are_not_told(tmp_path: Path) -> None:
 def test_mlflow_without_a_server_is_reported_at_the_start(given: dict[str, str], said: str, tmp_path: Path) -> None:
     done = tracked("mlflow", tmp_path, **given)
     first, *between, last = done.stdout.splitlines()
-    assert re.sub("^MLflow is not used( yet)?: ", "", first).startswith(said) and last == "False"
-    assert between == ["MLflow has no metrics; metrics.jsonl has them."]
+    assert first == f"MLflow is not used: {said}" and last == "False"
+    assert between in ([], ["MLflow has no metrics; metrics.jsonl has them."])  # if it failed before the end
 
 
 class FakeMLflow(types.ModuleType):

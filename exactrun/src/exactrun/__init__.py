@@ -1,6 +1,6 @@
 """Exact resume for any training loop.
 
-    run         a run of a training loop, which resumes with the same numbers (passes, streams, state, checks, settings)
+    run         a run of a training loop, which resumes exactly (passes, streams, state, shards, checks, settings)
     data        batches and samples whose random numbers depend only on a key (seeds, vector_math, workers)
     checkpoint  checkpoints that are verified when they are loaded (hashed)
     saver       saving while training continues (memory)

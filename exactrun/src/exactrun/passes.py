@@ -171,15 +171,36 @@ class Pass(Iterator[Any]):
         return batch
 
     def _compare(self) -> None:
-        """Read the first batch of the pass again: has the data changed, unless it is never the same?"""
-        base, self.compared = self.view.loader, True
-        data = Keyed(copy.copy(base.dataset.dataset), base.dataset._collate)
-        first, again = (checks.outline(data.__getitems__(self.view.order.beginning)) for _ in range(2))
-        if not checks.alike(self.first, first) and checks.alike(first, again):
+        """Is the first batch of the pass still the same, unless it never is?"""
+        self.compared = True
+        first = self._first_again()
+        if not checks.alike(self.first, first) and checks.alike(first, self._first_again()):
             raise DataError(
                 f"The first batch of this pass over {self.view.name} is not what it was when the run was saved: "
                 "restore the data, or start a new run."
             )
+
+    def _first_again(self) -> list[float]:
+        """The outline of the first batch, read again: if there are workers, in one, since those that are forked later
+        would share the position of files that the training process opens."""
+        loader = copy.copy(self.view.loader)
+        vars(loader).update(
+            dataset=Keyed(copy.copy(loader.dataset.dataset), loader.dataset._collate),
+            batch_sampler=[self.view.order.beginning],
+            num_workers=min(1, loader.num_workers),
+            persistent_workers=False,
+            generator=torch.Generator(),
+            _iterator=None,
+        )
+        batches = None
+        try:
+            with workers.signals_later():
+                batches = iter(loader)
+            return checks.outline(next(batches))
+        except Exception:  # training raises it where its traceback helps
+            return self.first
+        finally:
+            workers.close(batches)
 
     def state(self) -> dict[str, Any]:
         """What `View.begin` needs to continue after the batch that was returned last."""

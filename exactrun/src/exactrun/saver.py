@@ -6,6 +6,7 @@ host memory as the checkpoint on disk, which is kept for the next copy.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import time
 from collections import deque
@@ -22,6 +23,8 @@ from exactrun.checkpoint import STATE, WEIGHTS, CheckpointError, Contents
 from exactrun.hashed import Sink, Written
 from exactrun.memory import available
 
+# MADV_WIPEONFORK, which Python's mmap does not name: Linux 4.14, include/uapi/asm-generic/mman-common.h (2026-11-26).
+WIPE_ON_FORK = 18
 RETRY = 5.0  # seconds between two attempts while the disk is full; they take at most 5 % of the time
 
 
@@ -151,7 +154,8 @@ class Saver:
 class _Memory(Sink):
     """A file in memory that is kept for the next file.
 
-    Data loader workers do not inherit it: otherwise, each of their pages would be duplicated when it is written again.
+    Data loader workers find zeros in its place: otherwise, each of their pages would be duplicated when it is written
+    again. Not a hole (MADV_DONTFORK): their own allocations would fill it, and be gone when they collect this object.
     """
 
     def __init__(self) -> None:
@@ -178,5 +182,6 @@ class _Memory(Sink):
 def _anonymous(size: int) -> mmap.mmap:
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_DONTFORK"):  # Linux
-        memory.madvise(mmap.MADV_DONTFORK)
+        with contextlib.suppress(OSError):  # an older kernel
+            memory.madvise(WIPE_ON_FORK)
     return memory

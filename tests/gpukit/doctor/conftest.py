@@ -67,7 +67,6 @@ def machine(**changes: Any) -> SimpleNamespace:
         "grant": Grant(True, "GPU all"),
         "config": Config((Folder("/home/me/demo", "/workspace", False, "folder", True),)),
         "merge": Merge(),
-        "environments": (),
         "containers": (),
         "inside": None,
         "ports": (),

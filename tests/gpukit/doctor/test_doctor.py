@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from gpukit.doctor import main as doctor
-from gpukit.doctor.host import Config, Container, Folder, Grant, Host, Merge, Port, Result, Toolkit, containers, refused
+from gpukit.doctor.host import Config, Container, Folder, Grant, Host, Merge, Result, Toolkit, containers, refused
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
 from gpukit.host.cards import Card, data, hardware
@@ -63,7 +63,6 @@ HEALTHY = {
     },
     "a mounted file": mount(target="/home/dev/.gitconfig", kind="file"),
     "a container that runs": {"inside": Result(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-1)\n")},
-    "ports that are free": {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", False), Port(8888, "JupyterLab", "", True))},
     "no systemd": {"units": {}, "pci": None},
     "rootless Podman": on_podman(),
     "Podman of Ubuntu 24.04": on_podman("4.9.3", toolkit=Toolkit("1.19.0", True, True)),
@@ -117,8 +116,6 @@ FAULTS = [
     ("mounts", "devcontainer-unreadable", {"config": Config(error="x is not valid JSON")}, "git diff .devcontainer"),
     ("merge", "conflict-markers", {"merge": Merge(("Dockerfile", "compose.yaml"))}, "git add Dockerfile compose.yaml"),
     ("merge", "update-rejected", {"merge": Merge(rejected=("Dockerfile.rej",))}, "rm Dockerfile.rej"),
-    ("venv", "workspace-venv", {"environments": (".venv",)}, "mv .venv"),
-    ("ports", "port-of-program", {"ports": (Port(5000, "MLflow", "MLFLOW_PORT", True),)}, "MLFLOW_PORT=5001"),
     ("client", "docker-client-broken", {"client": Result(1, "", "Segmentation fault")}),
     (
         "driver",
@@ -321,7 +318,7 @@ EARLY = {
     "no engine": ({"info": Result(1, "", "Cannot connect to the Docker daemon")}, "Docker engine: unix:///var/run/"),
     "a full disk": ({"free_gb": lambda folder: 1.0}, "Disk space: 1 GB free in /var/lib/docker."),
     "no card": ({"cards": Result(None), "module": "", "pci": ()}, "NVIDIA driver: no nvidia-smi, no NVIDIA GPU on"),
-    "warnings": ({"environments": (".venv",), "merge": Merge(rejected=("Dockerfile.rej",))}, ""),
+    "warnings": ({"merge": Merge(rejected=("Dockerfile.rej",))}, ""),
 }
 
 
@@ -341,16 +338,12 @@ def test_containers_as_docker_describes_them():
     described = [
         {
             "Name": "/demo-dev",
-            "State": {"Running": True, "Error": ""},
-            "HostConfig": {
-                "RestartPolicy": {"Name": ""},
-                "DeviceRequests": [{"Capabilities": [["gpu"]]}],
-                "PortBindings": {"8888/tcp": [{"HostIp": "127.0.0.1", "HostPort": "8889"}]},
-            },
+            "State": {"Running": True},
+            "HostConfig": {"DeviceRequests": [{"Capabilities": [["gpu"]]}]},
             "Config": {"Env": None},
         }
     ]
-    assert list(containers(json.dumps(described))) == [Container("demo-dev", True, "no", "", True, (8889,))]
+    assert list(containers(json.dumps(described))) == [Container("demo-dev", running=True, gpu=True)]
     assert list(containers("no JSON")) == []
 
 

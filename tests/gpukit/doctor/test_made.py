@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -67,27 +66,6 @@ def test_what_an_update_leaves_without_git(project):
     path.write_text(intact, encoding="utf-8")
     (project / "Dockerfile.rej").write_text("x", encoding="utf-8")
     assert findings(project, "merge")["merge"].seen == "Dockerfile.rej"
-
-
-def test_a_virtual_environment_of_the_host(project):
-    assert findings(project, "venv")["venv"].status == "PASS"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", project / ".venv"], check=True)
-    assert findings(project, "venv")["venv"].status == "WARN"
-
-
-def test_a_taken_port(project):
-    def taken(port):
-        probes = Host(load(project / "stack.json"), project)
-        probes.containers = ()  # without asking an engine
-        return {each.number: each.taken for each in probes.ports}[port]
-
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        port = server.getsockname()[1]
-        (project / ".env").write_text(f"MLFLOW_PORT={port}\n", encoding="utf-8")
-        assert taken(port)
-    assert not taken(port)
 
 
 def test_a_cache_that_is_gone(project):
@@ -220,9 +198,9 @@ def listening(path, answer=True):
 def test_an_engine_that_is_stopped(project, tmp_path, monkeypatch, left):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     with listening(tmp_path / "docker.sock", answer=False) if left != "nothing" else contextlib.nullcontext():
-        found = findings(project, "client", "engine", "disk", "ports")
+        found = findings(project, "client", "engine", "disk")
     statuses = {id: finding.status for id, finding in found.items()}
-    assert statuses == {"client": "PASS", "engine": "FAIL", "disk": "SKIP", "ports": "SKIP"}
+    assert statuses == {"client": "PASS", "engine": "FAIL", "disk": "SKIP"}
     assert found["engine"].cause_id == "docker-host-silent"
 
 

@@ -27,6 +27,7 @@ PATHS = {"os.rename": 2, "os.remove": 1, "os.truncate": 1, "os.mkdir": 1, "shuti
 PATHS |= {"sqlite3.connect": 1, "os.link": 2, "os.symlink": 2}
 BY_FOLDER = ("os.remove", "os.mkdir", "shutil.rmtree")  # whose last value is a folder's number; -1: none
 NEVER = ("/dev/", "/proc/", "/sys/")
+CACHES = ("__pycache__", "torchinductor_")  # of Python and torch.compile, which later lives may use
 _watch: _Watch | None = None
 
 
@@ -80,7 +81,8 @@ class _Watch:
             return
         real = given.parent.resolve() / given.name
         there = os.path.lexists(real)
-        if real in self.known or str(real).startswith((self.apart, *NEVER)) or "__pycache__" in real.parts:
+        cached = any(part.startswith(CACHES) for part in real.parts)
+        if real in self.known or cached or str(real).startswith((self.apart, *NEVER)):
             return
         if event == "os.mkdir" and there:
             return

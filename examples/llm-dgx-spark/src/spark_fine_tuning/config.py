@@ -18,10 +18,6 @@ class Settings(RunSettings):
     data: str = "trl-lib/Capybara"
     """Hugging Face data set, .csv, .tsv, .parquet, or .jsonl file, or folder, of `messages`, `text`, or `prompt` and
     `completion`; or tiny."""
-    columns: str = ""
-    """Columns to use, by name or number: `prompt=0,completion=1`, `text=body`, or, for chats, `user=0,assistant=1`."""
-    header: bool | None = None
-    """Whether a .csv or .tsv file begins with names. None: unless --columns has numbers."""
     eval_data: str = ""
     """Held-out data, like `data`. Default: 5 % of the data, at most 500 samples."""
     packing: bool = False
@@ -58,3 +54,5 @@ class Settings(RunSettings):
         self.at_least(1, "max_length", "rank")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
+        if self.fsdp and (self.four_bit or self.batch_size == "auto"):
+            raise ValueError("fsdp supports neither four_bit nor the batch size auto")

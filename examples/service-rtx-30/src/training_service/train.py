@@ -12,7 +12,7 @@ import torch.distributed as dist
 from exactrun import Run, TrainingError
 from gpukit.script.errors import report_errors
 from gpukit.script.settings import parse
-from gpukit.script.start import Start, finish, is_evaluated, start
+from gpukit.script.start import Start, finish, start
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -54,8 +54,9 @@ def train(settings: Settings) -> Path:
             for _, (inputs, labels) in run.enumerate(loader):
                 inputs = inputs.to(device, non_blocking=True)
                 labels = labels.to(device, non_blocking=True)
+                step = run.completed + 1
                 for group in optimizer.param_groups:
-                    group["lr"] = settings.lr * min(1.0, (run.completed + 1) / max(settings.warmup_steps, 1))
+                    group["lr"] = settings.lr * min(1.0, step / max(settings.warmup_steps, 1))
                 optimizer.zero_grad()
                 loss = torch.zeros((), device=device)
                 most = settings.microbatch or len(labels)
@@ -67,7 +68,9 @@ def train(settings: Settings) -> Path:
                 if settings.clip is not None:
                     clip_grad_norm_(model.parameters(), settings.clip)
                 optimizer.step()
-                scores = evaluate(model, held_out_loader, here) if is_evaluated(run, settings.eval_steps) else {}
+                scores = {}
+                if step % settings.eval_steps == 0 or step == run.last:
+                    scores = evaluate(model, held_out_loader, here)
                 run.step(loss=loss, **scores)
         finish(run)
     if here.world > 1:

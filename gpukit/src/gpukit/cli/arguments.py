@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
 def job_id(text: str) -> int | str:
-    """The number of a job; that of one on Slurm with an s before it."""
-    return text if text[:1] == "s" and text[1:].isdecimal() else int(text)
+    """The number of a job, or the ID of one on a cluster: s12 on Slurm, kx7f4z on Kubernetes."""
+    return text if re.fullmatch(r"s\d+|k[a-z0-9]{5}", text) else int(text)
 
 
 def hours(text: str) -> float:
@@ -70,9 +71,21 @@ ARGUMENTS = {
         dest="ports",
     ),
     "--nproc": value("N", "start N processes with torchrun; gpu: one per GPU"),
-    "submit --gpus": value("N", "GPUs of the job (default: 1)", type=int, default=1, dest="count"),
+    "submit --gpus": value(
+        "N",
+        "GPUs of the job, on each machine (default: 1; on Kubernetes, as in cluster/job.yaml)",
+        type=int,
+        default=None,
+        dest="count",
+    ),
     "--priority": value("P", "higher ones start first (default: 0)", type=int, default=0),
-    "--on": {"help": "hand the job to Slurm, with cluster/train.sbatch", "choices": ("slurm",), "default": ""},
+    "--on": {
+        "help": "hand the job to a cluster, with its file in cluster/",
+        "choices": ("slurm", "kubernetes"),
+        "default": "",
+    },
+    "--nodes": value("N", "on Kubernetes: machines (default: as in cluster/job.yaml)", type=int, default=None),
+    "--queue": value("NAME", "on Kubernetes: a LocalQueue of Kueue, which starts the job"),
     "--after": value("ID", "start when this job is finished; hold the job if it fails", type=job_id, default=None),
     "--latest": flag("run the project as it is when the job starts, and not as it is now"),
     "--max-hours": value(
@@ -80,7 +93,8 @@ ARGUMENTS = {
     ),
     "submit -e": many(
         "NAME",
-        "pass a variable by its name, from .env or from where the queue is processed; repeatable",
+        "pass a variable by its name, from .env or from where the queue is processed; on Kubernetes, from the Secret "
+        "that cluster/job.yaml names; repeatable",
         dest="variables",
     ),
     "ACTION": {
@@ -89,7 +103,11 @@ ARGUMENTS = {
         "default": "list",
         "choices": ("list", "run", "show", "logs", "wait", "compare", "cancel", "retry", "move"),
     },
-    "ID": {"help": "the number of a job; s12: of one on Slurm", "nargs": "*", "type": job_id},
+    "ID": {
+        "help": "the number of a job; s12 of one on Slurm, kx7f4z of one on Kubernetes",
+        "nargs": "*",
+        "type": job_id,
+    },
     "--metric": value("NAME", "with compare: a metric that the runs log (default: held_out_loss, or loss)"),
     "--csv": flag("with compare: print the table as CSV"),
     "--timeout": value(
@@ -117,14 +135,6 @@ ARGUMENTS = {
     "--in-container": {"help": "whether the error occurred in a container", "choices": ("yes", "no"), "default": ""},
     "--worked-before": {"help": "whether it worked on that machine before", "choices": ("yes", "no"), "default": ""},
     "--json": flag("print the result as JSON"),
-    "--try": many(
-        "OPTIONS",
-        "an option of the script that may make it faster, as in --try='--workers 8' (default: number formats, layout, "
-        "and compilation); repeatable",
-        dest="tried",
-    ),
-    "--option": value("NAME", "the script's option for its batch size; `bs=` if it is bs=64", default="--batch-size"),
-    "--minutes": value("N", "measure for at most N minutes (default: 3)", type=float, default=3.0),
     "--steps": value("N", "steps of each run (default: 14)", type=int, default=None),
     "--report": value("FILE", "also write a Markdown file for an issue, without secrets"),
     "PKG": {"help": "a package, such as einops or 'einops>=0.8'", "nargs": "+"},

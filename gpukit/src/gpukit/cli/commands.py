@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from gpukit.project.location import find_root, root
 from gpukit.project.messages import RefusalError
 
 # What VS Code runs before it starts a container here (as with `doctor --early`), and what works on the project's files.
-ON_THIS_MACHINE = ("explain", "preflight", "update", "validate", "vendor")
+ON_THIS_MACHINE = ("preflight", "update", "validate", "vendor")
 
 
 def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
@@ -40,7 +39,10 @@ def host_of(options: argparse.Namespace) -> str:
         if options.command in ON_THIS_MACHINE:
             raise RefusalError(f"`{options.command}` is about the files on this machine: leave --host out.")
         return options.host
-    if options.command in ON_THIS_MACHINE or "--early" in vars(options).get("rest", []) or Path("/etc/gpukit").is_dir():
+    given = vars(options)
+    if options.command in ON_THIS_MACHINE or "--early" in given.get("rest", []) or given.get("machine"):
+        return ""
+    if Path("/etc/gpukit").is_dir():  # in a container
         return ""
     if "GPUKIT_HOST" in os.environ:
         return os.environ["GPUKIT_HOST"]
@@ -78,27 +80,18 @@ def act(options: argparse.Namespace) -> int:
         if options.prove and ".whl" in __file__ and import_module("gpukit.image.guard").RECORD.is_file():
             os.execvp("gpukit", ["gpukit", *sys.argv[1:]])  # ./launch runs without site-packages, where Triton is
         return import_module("gpukit.plan.main").main(options)
-    if command == "speed":
-        asked = [*(f"--try={one}" for one in options.tried), f"--option={options.option}"]
-        asked += ["--minutes", str(options.minutes), *["--json"] * options.json, *options.rest]
     if command in ("submit", "jobs"):
         return import_module("gpukit.jobs.commands").act(root(), options)
     if command == "try":
         chosen = given.get("cpu", False), given.get("gpus", ""), given.get("native", False), given.get("dry_run", False)
         return import_module("gpukit.launch.first_run").first_run(root(), *chosen)
-    asks = command in ("verify", "speed", "rehearse")
+    asks = command in ("verify", "rehearse")
     inside = import_module("gpukit.image.guard").RECORD.is_file() if asks else False
     if inside and command == "rehearse":
         rehearsal = rehearsed(options, import_module("gpukit.project.stack").read(root() / "stack.json"))
         os.execvp(rehearsal[0], rehearsal)
     if inside and ".whl" in __file__:  # ./launch runs without site-packages, and these need torch
-        os.execvp("gpukit", ["gpukit", command, *(asked if command == "speed" else options.rest)])
-    if command == "speed" and (inside or find_root() is None):
-        if not find_spec("torch"):
-            raise RefusalError("`speed` needs PyTorch, which is not installed here: run it in a project.")
-        return import_module("gpukit.script.speed").main(
-            options.rest, options.tried, options.option, options.minutes, options.json
-        )
+        os.execvp("gpukit", ["gpukit", command, *options.rest])
     if inside:
         return import_module("gpukit.verify.main").main(options.rest)
     if command == "verify" and find_root() is None:
@@ -109,11 +102,9 @@ def act(options: argparse.Namespace) -> int:
     from gpukit.launch import container, torchrun
 
     project = Project(root(), os.environ, given.get("cpu", False), given.get("gpus", ""), given.get("dry_run", False))
-    if command == "speed":
-        options.rest = asked
     if command == "rehearse":
         options.rest = rehearsed(options, project.stack)
-    if command in ("run", "up", "notebook", "verify", "speed", "rehearse"):
+    if command in ("run", "up", "notebook", "verify", "rehearse"):
         project.refuse_another_gpukit()
     if command == "run" and options.nproc:
         options.rest = torchrun.command(options.rest, options.nproc, project.gpus)
@@ -135,8 +126,6 @@ def act(options: argparse.Namespace) -> int:
         return container.run(project, options.rest, options.variables, options.ports)
     if command == "verify":
         return container.verify(project, ["gpukit", command, *options.rest])
-    if command == "speed":
-        return container.run(project, ["gpukit", command, *options.rest])
     if command == "rehearse":
         return container.run(project, options.rest)
     if command == "shell":

@@ -33,6 +33,8 @@ WITH_VALUE = (
     "--after",
     "--max-hours",
     "--on",
+    "--nodes",
+    "--queue",
     "--steps",
 )
 
@@ -110,8 +112,6 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
         return start
 
     position = after_options(0)
-    if argv[position : position + 1] == ["speed"] and "--" in argv:
-        return argv[: argv.index("--")], argv[argv.index("--") :]
     if argv[position : position + 1] not in (["run"], ["shell"], ["submit"], ["rehearse"]):
         return argv, []
     position = after_options(position + 1)
@@ -122,12 +122,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     argv, rest = split(argv)
     main = parser(argv)
     options, unknown = main.parse_known_args(argv)
-    if COMMANDS[options.command].own_parser or options.command == "speed":
+    if COMMANDS[options.command].own_parser:
         options.rest = [*unknown, *rest]
-    elif options.command == "jobs" and not options.ID and all(word.lstrip("s").isdecimal() for word in unknown):
+    elif options.command == "jobs" and not options.ID and not any(word.startswith("-") for word in unknown):
         from gpukit.cli.arguments import job_id
 
-        options.ID = [job_id(word) for word in unknown]  # `jobs logs -f 3`: argparse takes these only in one piece
+        try:
+            options.ID = [job_id(word) for word in unknown]  # `jobs logs -f 3`: argparse takes these only in one piece
+        except ValueError:
+            main.error(f"`jobs` does not know {' '.join(unknown)}")
     elif unknown:
         main.error(f"`{options.command}` does not know {' '.join(unknown)}")
     else:

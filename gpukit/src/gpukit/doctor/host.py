@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -102,10 +101,7 @@ class Container:
 
     name: str
     running: bool
-    restart: str  # its restart policy: no, always, unless-stopped, on-failure
-    error: str  # the engine's error message if it could not start it
     gpu: bool
-    ports: tuple[int, ...] = ()  # published ports of this machine
 
 
 @dataclass(frozen=True)
@@ -114,14 +110,6 @@ class Merge:
 
     conflicts: tuple[str, ...] = ()  # by git's index, or by the markers in the text
     rejected: tuple[str, ...] = ()  # .rej files
-
-
-@dataclass(frozen=True)
-class Port:
-    number: int
-    server: str  # the server that uses it
-    variable: str  # the variable that selects another port
-    taken: bool  # by another program than this project's
 
 
 def _answered(name: str) -> property:
@@ -351,11 +339,6 @@ class Host:
         return Merge(tuple(sorted(unmerged.union(marked))), rejected)
 
     @cached_property
-    def environments(self) -> tuple[str, ...]:
-        """Virtual environments in the project's folder, which the container sees as well."""
-        return tuple(name for name in (".venv", "venv", "env") if (self.project / name / "pyvenv.cfg").is_file())
-
-    @cached_property
     def containers(self) -> tuple[Container, ...]:
         """The project's containers: those that launch labelled, and VS Code's."""
         names: set[str] = set()
@@ -374,22 +357,6 @@ class Host:
         """nvidia-smi's output in a running container of this project with the GPU; None if there is none."""
         running = next((each for each in self.containers if each.running and each.gpu), None)
         return run([self.engine_name, "exec", running.name, "nvidia-smi", "-L"], ENGINE_TIMEOUT) if running else None
-
-    @cached_property
-    def ports(self) -> tuple[Port, ...]:
-        """The ports of this machine that the project's servers use."""
-        ours = {port for container in self.containers if container.running for port in container.ports}
-        settings = {**_settings(self.project), **os.environ}
-        compose = self.text(str(self.project / "compose.yaml")) or ""
-        found = []
-        for variable, default in re.findall(r"127\.0\.0\.1:\$\{(\w+_PORT):-(\d+)\}:\d+", compose):
-            with contextlib.suppress(ValueError):
-                number = int(settings.get(variable) or default)
-                server = {"MLFLOW_PORT": "MLflow", "TENSORBOARD_PORT": "TensorBoard"}.get(variable, variable)
-                found.append(Port(number, server, variable, number not in ours and _in_use(number)))
-        if (self.project / "notebooks").is_dir():
-            found.append(Port(8888, "JupyterLab", "", 8888 not in ours and _in_use(8888)))
-        return tuple(found)
 
     @cached_property
     def built(self) -> bool:
@@ -437,31 +404,16 @@ def containers(text: str) -> Iterable[Container]:
     for each in found:
         state, host = each.get("State") or {}, each.get("HostConfig") or {}
         environment = (each.get("Config") or {}).get("Env") or []
-        bindings = [binding for bound in (host.get("PortBindings") or {}).values() for binding in bound or []]
         yield Container(
             name=str(each.get("Name", "")).lstrip("/"),
             running=bool(state.get("Running")),
-            restart=(host.get("RestartPolicy") or {}).get("Name") or "no",
-            error=state.get("Error") or "",
             gpu=bool(host.get("DeviceRequests"))
             or any(podman.DEVICE in word for word in (each.get("Config") or {}).get("CreateCommand") or [])
             or (
                 host.get("Runtime") == "nvidia"
                 and any(one.startswith("NVIDIA_VISIBLE_DEVICES=") for one in environment)
             ),
-            ports=tuple(int(one["HostPort"]) for one in bindings if str(one.get("HostPort", "")).isdigit()),
         )
-
-
-def _in_use(port: int) -> bool:
-    """Whether a program listens on this port of the loopback address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
 
 
 def _settings(project: Path) -> dict[str, str]:

@@ -15,7 +15,6 @@ UNIFIED = (
     "GPU and CPU share their memory, and too large an allocation freezes the machine. Limit PyTorch in each shell: "
     "export PYTORCH_ALLOC_CONF=per_process_memory_fraction:{most} (torch 2.10 or newer)."
 )
-ARM64 = "arm64: xformers and flash-attn have no wheels; NVIDIA's image has flash-attn."
 ON_CPU = (
     "This machine has no NVIDIA GPU: PyTorch runs on the CPU. That is enough to write and test code, to prepare data, "
     "and for small models; training larger ones needs a GPU."
@@ -73,8 +72,6 @@ def _notes(machine: Machine, stack: Stack, id: str) -> list[str]:
         notes.append(UNKNOWN_CARD.format(ids=", ".join(stack.targets)))
     if id and stack.targets[id].unified_memory:
         notes.append(UNIFIED.format(most=usual()))
-    if machine.arch == "arm64":
-        notes.append(ARM64)
     if id and stack.targets[id].last_driver:
         notes.append(LAST_BRANCH.format(branch=stack.targets[id].last_driver))
     return notes

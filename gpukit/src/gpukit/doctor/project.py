@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from gpukit.doctor.engine import elsewhere
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.cards import data
@@ -23,36 +22,9 @@ def merge(probes: Any, stack: Stack) -> Finding:
     return passed("no conflicts")
 
 
-@check("venv", "Virtual environments", causes="workspace-venv", project=True)
-def venv(probes: Any, stack: Stack) -> Finding:
-    """Packages go into the image's own Python; an environment in the project's folder hides it."""
-    if probes.environments:
-        return problem(
-            "workspace-venv", ", ".join(probes.environments), "none in the project", name=probes.environments[0]
-        )
-    return passed("none in the project")
-
-
 def _first_files(files: Any) -> str:
     more = f" and {len(files) - 5} more" if len(files) > 5 else ""
     return ", ".join(files[:5]) + more
-
-
-@check("ports", "Ports", needs="engine", causes="port-of-program", project=True, container=True, skip=elsewhere)
-def ports(probes: Any, stack: Stack) -> Finding:
-    """The project's servers have fixed ports; JupyterLab uses the next free one."""
-    if not probes.ports:
-        return passed("none is needed")
-    for port in probes.ports:
-        if port.taken and port.variable:
-            seen, free = f"{port.number} is taken", port.number + 1
-            return problem(
-                "port-of-program", seen, f"{port.number} free", server=port.server, variable=port.variable, free=free
-            )
-    uses = []
-    for port in probes.ports:
-        uses.append(f"{port.number} ({port.server}) " + ("taken, so it uses another" if port.taken else "free"))
-    return passed(", ".join(uses))
 
 
 @check("base", "Base's support", causes="base-support-ended base-support-ending", project=True, container=True)

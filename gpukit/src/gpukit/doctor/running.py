@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from gpukit.doctor.engine import cdi, facts, without_gpu
-from gpukit.errors.known import diagnosed, lookup, sign_ids
+from gpukit.errors.known import diagnosed, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.project.stack import Stack, version
@@ -14,17 +14,8 @@ from gpukit.project.stack import Stack, version
 CDI_SINCE = "29"  # from here on, Docker implements --gpus with CDI
 NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
 
-# Rules for the errors of a container that starts before the driver is loaded.
 CAUSES_BY_SIGN = {"lost-after-reload": "container-lost-gpu", "driver-updated": "container-has-old-driver"}
 NOT_RUN = "gpu-fails-in-container"
-BEFORE_DRIVER_RULES = {
-    "driver-silent",
-    "driver-not-loaded",
-    "device-files-missing",
-    "toolkit-failed",
-    "cdi-unresolved",
-    "cdi-no-vendor",
-}
 
 
 @check(
@@ -77,23 +68,3 @@ def reload(probes: Any, stack: Stack) -> Finding:
     if probes.exists(LINK) or not probes.exists(NODE):
         return passed("systemd knows the GPU's device files")
     return problem("reload-takes-gpu", f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")
-
-
-@check(
-    "restart",
-    "Start after a reboot",
-    needs="engine driver",
-    causes="container-before-driver",
-    project=True,
-    container=True,
-    skip=without_gpu,
-)
-def restart(probes: Any, stack: Stack) -> Finding:
-    """A container that Docker starts at boot must start after the driver."""
-    for container in probes.containers:
-        early = container.restart in ("always", "unless-stopped") and not container.running
-        if early and BEFORE_DRIVER_RULES.intersection(sign_ids(container.error)):
-            return problem(
-                "container-before-driver", container.error, "a container that runs", container=container.name
-            )
-    return passed("no container started too early")

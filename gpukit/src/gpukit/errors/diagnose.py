@@ -95,7 +95,6 @@ class Text:
             map(any, zip(self.quiet, informs, (not line.strip() for line in self.lines)))
         ):
             self.quiet = [any(pair) for pair in zip(self.quiet, informs)]
-
         for number in self._handled():
             self.quiet[number] = True
 
@@ -163,14 +162,17 @@ def diagnose(
     if kinds is None and says("other_language", text) and not says("gpu_software", text):
         return Diagnosis(UNKNOWN, program=True)
     possible = [(hit, causes) for hit in hits if hit.sign.level != NOTE and (causes := _possible(hit, text, machine))]
+    notes = tuple(found for hit in hits for found in _possible(hit, text, machine)[:1])
     if kinds is None and _succeeded(whole, [hit for hit, _ in possible]):
         possible = [(hit, causes) for hit, causes in possible if hit.sign.lasting]
         if not possible:
-            return Diagnosis(NOTHING, tuple(found for hit in hits for found in _possible(hit, text, machine)[:1]))
+            return Diagnosis(NOTHING, notes)
     if possible:
         return _answer(possible, text)
-    notes = tuple(found for hit in hits for found in _possible(hit, text, machine)[:1])
-    return Diagnosis(NOTHING, notes) if notes and not _others(whole, hits) else Diagnosis(UNKNOWN)
+    noted = {hit.number for hit in hits}
+    others = [whole.lines[number] for number in whole.alarms if number not in noted]
+    only_notes = notes and all(any(hit.sign.matches(line) for hit in hits) for line in others)
+    return Diagnosis(NOTHING, notes) if only_notes else Diagnosis(UNKNOWN)
 
 
 def engine_matters(text: str) -> bool:
@@ -258,20 +260,8 @@ def reports_success(line: str) -> bool:
     return says("success", line) and not says("no_success", line)
 
 
-def _others(whole: Text, hits: list[Hit]) -> bool:
-    """Whether the text reports an error in addition to these warnings."""
-    known = {hit.number for hit in hits}
-    return any(number not in known for number in whole.alarms)
-
-
 def relevant(text: str) -> Iterator[str]:
     """The most relevant lines of an unknown text."""
     whole = Text(plain(text))
-    alarms = whole.alarms
-    strong = [
-        n
-        for n in alarms
-        if re.search(r"\b\w*(?:Error|Exception)\b|\b(?:fatal|failed|denied|refused)\b", whole.lines[n])
-    ]
-    chosen = (strong or alarms or [n for n, line in enumerate(whole.lines) if line.strip()])[-3:]
+    chosen = (whole.alarms or [number for number, line in enumerate(whole.lines) if line.strip()])[-3:]
     return (whole.lines[number].strip() for number in chosen)

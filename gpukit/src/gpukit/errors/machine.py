@@ -112,11 +112,9 @@ def from_json(data: Any) -> Machine:
     Raises:
         ValueError: it is not an object
     """
+    data = data.get("machine", data) if isinstance(data, dict) else None
     if not isinstance(data, dict):
         raise ValueError("it is not a JSON object")
-    data = data.get("machine", data)
-    if not isinstance(data, dict):
-        raise ValueError("`machine` is not a JSON object")
     known = _known(Machine, data)
     for name, kind in (("engine", Engine), ("torch", Torch)):
         if isinstance(known.get(name), dict):
@@ -179,8 +177,11 @@ def compiled(pattern: str) -> re.Pattern[str]:
 def machine_in_text(text: str) -> Machine:
     """The facts in a text about the machine that it comes from."""
     found: dict[str, Any] = {}
+    lower = text.lower()
     for entry in data("knowledge")["in_text"]:
-        match = None if entry["fact"] in found else compiled(entry["text"]).search(text)
+        pattern, *words = entry["text"]
+        possible = entry["fact"] not in found and (not words or any(map(lower.__contains__, words)))
+        match = compiled(pattern).search(text) if possible else None
         if match:
             found[entry["fact"]] = entry.get("value", next(filter(None, match.groups()), ""))
     name, number = found.pop("name", ""), found.pop("capability", None) or capability(text)

@@ -13,7 +13,6 @@ import json
 import os
 import pwd
 import re
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -244,8 +243,7 @@ def _user_and_host_names(project: Path, environment: Mapping[str, str], home: Pa
             users.add(look())
     hosts = {environment.get("HOSTNAME", ""), environment.get("HOST", "")}
     hosts |= set(re.findall(r"^\w+://(?:[^@/]*@)?([\w.-]+)", environment.get("DOCKER_HOST", "")))
-    with contextlib.suppress(OSError):
-        hosts.add(socket.gethostname())
+    hosts.add(os.uname().nodename)
     hosts |= {host.partition(".")[0] for host in hosts if not host[:1].isdigit()}
     names = {user: "<user>" for user in users if user.lower() not in spare}
     names.update((host, "<host>") for host in hosts if host.lower() not in spare)

@@ -36,6 +36,8 @@ def freeze(root: Path) -> str:
 
     Raises RefusalError without git, for submodules, and for large files that nobody has told git to ignore.
     """
+    if not shutil.which("git"):
+        raise RefusalError(f"git keeps the code of a job, and is not installed here: install it, {LATEST}.")
     place = made(root)
     files = sources(root)
     own = (root / ".git").is_dir()
@@ -155,7 +157,9 @@ def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None
     With links to the project's outputs/ and data/. Without `links`, for containers: with empty folders for them, and
     .git/shared, at which the container has `borrowed(...)`.
     """
-    if folder.is_dir() and (folder / SHARED[0]).is_symlink() == links:
+    head = folder / ".git/HEAD"
+    same = head.is_file() and head.read_text(encoding="utf-8").strip() == commit
+    if same and (folder / SHARED[0]).is_symlink() == links:
         return
     remove(root, folder, f"job-{folder.name}-files")  # it was for a container, or is for one now
     repository = repository_of(root, commit)
@@ -200,20 +204,24 @@ def remove(root: Path, folder: Path, name: str) -> str:
     """
     if not folder.is_dir():
         return ""
-    listed = attempt(folder, "ls-files", "-z", "--others", "--modified", "--exclude-from=.git/info/exclude")
+    repository = {"GIT_DIR": f"{folder}/.git", "GIT_WORK_TREE": str(folder)}  # and not the project's, if it has none
+    exclude = f"--exclude-from={folder}/.git/info/exclude"
+    listed = attempt(folder, "ls-files", "-z", "--others", "--modified", exclude, **repository)
     left = [path for path in names(listed.out) if not path.startswith(tuple(f"{each}/" for each in SHARED))]
     left = [path for path in dict.fromkeys(left) if os.path.lexists(folder / path)]
     for path in left:
         place = root / "outputs" / name / path
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(folder / path, place)
-    shutil.rmtree(folder, ignore_errors=True)
+    gone = folder.with_name(f"{folder.name}.gone")  # at once: of a part, it could not be told what the job wrote
+    folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
     return f"files that it wrote elsewhere are in outputs/{name}" if left else ""
 
 
 def remove_drafts(place: Path, seconds: float = 3600) -> None:
-    """Remove what a killed `freeze` or `check_out` has left."""
-    for path in [*place.glob("freeze-*"), *place.glob("*.new")]:
+    """Remove what a killed `freeze`, `check_out`, or `remove` has left."""
+    for path in [*place.glob("freeze-*"), *place.glob("*.new"), *place.glob("*.gone")]:
         with contextlib.suppress(OSError):
-            if path.is_dir() and path.stat().st_mtime < time.time() - seconds:
+            if path.is_dir() and (path.suffix == ".gone" or path.stat().st_mtime < time.time() - seconds):
                 shutil.rmtree(path)

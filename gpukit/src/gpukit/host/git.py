@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tempfile
@@ -106,14 +105,8 @@ def unmerged(folder: Path) -> list[str]:
 def sources(folder: Path) -> list[str]:
     """The files of a folder that git would commit: tracked, or new and not ignored. Paths are relative to the folder.
 
-    `.env` is never among them. In a folder that is not in a repository, its `.gitignore` files still count; in one that
-    `./launch --host` sent, they are the files that were sent, since git may not be installed there.
+    `.env` is never among them. In a folder that is not in a repository, its `.gitignore` files still count.
     """
-    sent = folder / ".launch/sent.json"
-    if sent.is_file() and not (folder / ".git").exists():
-        return sorted(
-            path for path in json.loads(sent.read_text(encoding="utf-8"))["files"] if os.path.lexists(folder / path)
-        )
     inside = attempt(folder, "rev-parse", "--is-inside-work-tree").out.strip() == "true"
     if inside:
         listed = _sources(folder)

@@ -146,19 +146,6 @@ def quota() -> float | None:
     return None
 
 
-def near(bus: str) -> str:
-    """The CPUs of a GPU's socket in the kernel's notation; empty if unknown."""
-    with contextlib.suppress(OSError):
-        name = bus.lower()[-12:]  # the kernel writes the domain with four digits, nvidia-smi with eight
-        return Path("/sys/bus/pci/devices", name, "local_cpulist").read_text(encoding="utf-8").strip()
-    return ""
-
-
-def sockets() -> int:
-    """The number of NUMA nodes."""
-    return sum(1 for _ in Path("/sys/devices/system/node").glob("node[0-9]*"))
-
-
 def memory_limit() -> tuple[int | None, int]:
     """Limit and use of the container's cgroup in bytes, without reclaimable caches."""
     for limit, used, folder in (

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import frozen, queue
-from gpukit.jobs import contract, ledger, slurm
+from gpukit.jobs import contract, kubernetes, ledger, records, slurm
 from gpukit.jobs.progress import clean, progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -52,29 +52,35 @@ def submit(root: Path, options: Any) -> int:
     for name in options.variables:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise RefusalError(f"-e {name.partition('=')[0]}: give only the variable's name; a queue stores no values.")
-    if options.count < 1 or (options.max_hours is not None and not 0 < options.max_hours < math.inf):
-        raise RefusalError("--gpus and --max-hours must be numbers greater than 0.")
+    numbers = [number for number in (options.count, options.nodes, options.max_hours) if number is not None]
+    if not all(0 < number < math.inf for number in numbers):
+        raise RefusalError("--gpus, --nodes, and --max-hours must be numbers greater than 0.")
     without = " ".join(name for name in ("credentials", "network") if vars(options).get(f"no_{name}"))
     if without and (options.latest or options.on):
         raise RefusalError("--no-credentials needs a container and a copy of the code: leave --on and --latest out.")
+    if options.on and options.priority:
+        raise RefusalError("--priority is of the queue on this machine: a cluster has priorities of its own.")
+    if options.on == "kubernetes":
+        return to_kubernetes(root, options)
+    if options.nodes or options.queue:
+        raise RefusalError("--nodes and --queue go with `--on kubernetes`.")
+    gpus = options.count or 1
     if options.on == "slurm":
-        if options.priority:
-            raise RefusalError("--priority has no effect on Slurm, which has priorities of its own.")
-        facts = {"gpus": options.count, "after": options.after, "max_hours": options.max_hours}
+        facts = {"gpus": gpus, "after": options.after, "max_hours": options.max_hours}
         env = with_variables(root, options.variables)
         with frozen.submitting(root):
             facts["code"] = "" if options.latest else frozen.freeze(root)
             new = slurm.submit(root, options.rest, package(root), env, variables=options.variables, **facts)
         if not (root / frozen.PLACE / "queue.sqlite").exists():  # whose worker does this otherwise
-            frozen.forget(root, slurm.codes(root, time.time() - frozen.DAYS * 86400))
+            frozen.forget(root, records.codes(root, time.time() - frozen.DAYS * 86400))
         return submitted(root, slurm.get(root, new), options, f"Job {new} is handed to Slurm.")
     if isinstance(options.after, str):
-        raise RefusalError("A job of this queue cannot wait for a job on Slurm.")
+        raise RefusalError("A job of this queue cannot wait for a job on a cluster.")
     place = queue.folder(root)
     with frozen.submitting(root), Table(place) as table:
         number = table.submit(
             named(options.rest, package(root)),
-            gpus=options.count,
+            gpus=gpus,
             priority=options.priority,
             after=options.after,
             max_hours=options.max_hours,
@@ -89,6 +95,19 @@ def submit(root: Path, options: Any) -> int:
     if queue.WorkerLock(place).holder() is None:
         say(idle(root, options))
     return 0
+
+
+def to_kubernetes(root: Path, options: Any) -> int:
+    """Submit to Kubernetes."""
+    if options.after is not None:
+        raise RefusalError("--after has no effect on Kubernetes: submit the job when the other one is finished.")
+    if options.latest:
+        raise RefusalError("--latest has no effect on Kubernetes: the image contains the code.")
+    asked = {"nodes": options.nodes, "gpus": options.count, "queue": options.queue, "max_hours": options.max_hours}
+    with frozen.submitting(root):
+        code = frozen.freeze(root)
+        new = kubernetes.submit(root, options.rest, package(root), code, variables=options.variables, **asked)
+    return submitted(root, new, options, f"Job {new['id']} is handed to Kubernetes.")
 
 
 def submitted(root: Path, job: dict[str, Any], options: Any, sentence: str) -> int:
@@ -151,11 +170,12 @@ def jobs(root: Path, options: Any) -> int:
     if action == "wait":
         return wait(root, numbers, options)
     if isinstance(number, str):
-        return on_slurm(root, action, number, options)
+        on = on_kubernetes if number.startswith("k") else on_slurm
+        return on(root, action, number, options)
     try:
         place = queue.folder(root)
     except RefusalError:  # a network file system
-        elsewhere = slurm.jobs(root) if action == "list" else []
+        elsewhere = on_clusters(root) if action == "list" else []
         if not elsewhere:
             raise
         print_list(root, elsewhere, False, options.json)
@@ -216,6 +236,28 @@ def on_slurm(root: Path, action: str, number: str, options: Any) -> int:
     raise RefusalError("Slurm orders its jobs itself.")
 
 
+def on_kubernetes(root: Path, action: str, number: str, options: Any) -> int:
+    """What `jobs` does with a job on Kubernetes."""
+    if action == "show":
+        return show(kubernetes.get(root, number), root, options.json)
+    if action == "logs":
+        text: list[bytes] = []
+        write = text.append if options.json else lambda line: print(plain(line), end="", flush=True)
+        code = kubernetes.logs(root, number, options.follow, write)
+        return print_end_as_json(kubernetes.get(root, number), b"".join(text)) if options.json else code
+    if action == "cancel":
+        return kubernetes.cancel(root, number)
+    if action == "retry":
+        new = kubernetes.retry(root, number, package(root))
+        sentence = f"Job {new['id']} is handed to Kubernetes: the same command, code, and run as job {number}."
+        return submitted(root, new, options, sentence)
+    raise RefusalError("Kubernetes orders its jobs itself.")
+
+
+def on_clusters(root: Path) -> list[dict[str, Any]]:
+    return slurm.jobs(root) + kubernetes.jobs(root)
+
+
 def cancel(table: Table, place: Path, number: int, options: Any) -> int:
     state = table.cancel(number)
     if state == "canceled":  # the checkout of a job that was interrupted
@@ -232,9 +274,9 @@ def cancel(table: Table, place: Path, number: int, options: Any) -> int:
 
 
 def job_of(root: Path, number: int | str) -> dict[str, Any]:
-    """A job of this queue, or of Slurm."""
+    """A job of this queue, or of a cluster."""
     if isinstance(number, str):
-        return slurm.get(root, number)
+        return (kubernetes if number.startswith("k") else slurm).get(root, number)
     with Table(queue.folder(root)) as table:
         return table.get(number)
 
@@ -243,7 +285,7 @@ def compared(root: Path, numbers: list[int | str], metric: str) -> dict[str, Any
     """These jobs, or all that have started."""
     if numbers:
         return ledger.compare(root, [job_of(root, number) for number in numbers], metric)
-    found = slurm.stored(root)
+    found = records.stored(root)
     if (root / frozen.PLACE / "queue.sqlite").exists():  # it cannot be on a network file system
         with Table(queue.folder(root)) as table:
             found = table.recent(ledger.MOST) + found
@@ -345,8 +387,8 @@ def print_list(root: Path, jobs: list[dict[str, Any]], processing: bool, as_json
 
 
 def every(table: Table, place: Path) -> list[dict[str, Any]]:
-    """The jobs of the queue that are of interest, and those on Slurm."""
-    return table.recent(ENDED_SHOWN) + slurm.jobs(place.parent.parent)
+    """The jobs of the queue that are of interest, and those on clusters."""
+    return table.recent(ENDED_SHOWN) + on_clusters(place.parent.parent)
 
 
 def lines(every: list[dict[str, Any]], root: Path, color: bool = False) -> list[str]:
@@ -412,7 +454,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         "note": job["note"],
         "command": shlex.join(job["command"]),
         "code": job.get("code", "")[:10] or "the project, as it is when the job starts",
-        "run folder": root / "outputs" / run if run else "",
+        "run folder": job.get("run_folder") or (root / "outputs" / run if run else ""),
         "progress": short(progress(root, job)),
         "GPUs": job["gpus"],
         "priority": job["priority"],
@@ -422,7 +464,8 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         **stamp,
         "ran": duration(seconds(job)),
         "starts": job["starts"],
-        "log": root / contract.log_of(job) if job["starts"] else "",
+        "log": root / contract.log_of(job) if contract.log_of(job) else "",
+        **{name: job[name] for name in kubernetes.SHOWN if job.get(name)},
     }
     for name, value in facts.items():
         if value != "":
@@ -452,9 +495,12 @@ def logs(table: Table, place: Path, number: int | None, options: Any) -> int:
 
 
 def print_log_as_json(job: dict[str, Any], files: list[Path]) -> int:
+    return print_end_as_json(job, b"".join(file.read_bytes() for file in files if file.exists()))
+
+
+def print_end_as_json(job: dict[str, Any], log: bytes) -> int:
     """The end of its log."""
-    text = b"".join(file.read_bytes() for file in files if file.exists())[-contract.LOG_BYTES :]
-    shown = "".join(map(plain, text.splitlines(keepends=True)))
+    shown = "".join(map(plain, log[-contract.LOG_BYTES :].splitlines(keepends=True)))
     print(json.dumps({"id": job["id"], "state": job["state"], "text": shown}))
     return 0
 

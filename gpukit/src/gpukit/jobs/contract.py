@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpukit.jobs.progress import progress, read, run_of
+from gpukit.jobs.progress import clean, progress, read, run_of
 
 FIELDS = ("id", "state", "note", "command", "code", "gpus", "priority", "after", "max_hours", "variables")
 FIELDS += ("submitted", "started", "ended", "ran", "starts", "status")
@@ -40,7 +40,8 @@ def cause(root: Path, job: dict[str, Any]) -> dict[str, str] | None:
     text = read(root / log_of(job), LOG_BYTES)[0].decode(errors="replace") if job["starts"] else ""
     found = diagnose(text).causes[:1]
     if not found:
-        return {"id": "unknown", "message": job["note"], "remedy": f"Read its log: ./launch jobs logs {job['id']}"}
+        last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), job["note"])
+        return {"id": "unknown", "message": clean(last), "remedy": f"Read its log: ./launch jobs logs {job['id']}"}
     words = found[0].words(PROJECT, mask(root))
     return {"id": found[0].cause.id, "message": words.why, "remedy": words.remedy or words.check or words.more}
 

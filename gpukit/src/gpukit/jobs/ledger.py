@@ -53,7 +53,7 @@ def outcome(folder: Path | None, log: bytes, metric: str, highest: bool, seed: s
     if folder and (folder / "run.json").exists():
         facts = facts_of(folder)
         settings = facts["settings"]
-        damaged += ["run.json"] if not facts.get("starts") else []
+        damaged += [] if facts.keys() - {"settings"} else ["run.json"]
     step = number(last, "step")
     return {
         "last": values[-1] if values else None,

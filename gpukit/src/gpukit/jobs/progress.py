@@ -37,8 +37,8 @@ def run_of(command: list[str]) -> str:
 
 
 def run_folder(root: Path, job: dict[str, Any]) -> Path | None:
-    """The folder of a job's run; None if it has none yet, or if it is a link out of outputs/."""
-    name = run_of(job["command"])
+    """The folder of a job's run; None if it has none yet, if it is in a cluster's volume, or a link out of outputs/."""
+    name = run_of(job["command"]) if "namespace" not in job else ""
     folder = root / "outputs" / name
     if name and not folder.is_symlink():
         return folder if folder.is_dir() else None

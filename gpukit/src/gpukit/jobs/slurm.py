@@ -7,7 +7,6 @@ for some minutes after its end; train.sbatch writes its exit status to cluster/I
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -18,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import frozen
+from gpukit.jobs import records
 from gpukit.jobs.table import FINAL
 from gpukit.project.messages import RefusalError, say
 
-SCRIPT = "cluster/train.sbatch"
+SCRIPT = records.FILES["slurm"]
 # Of squeue(1), "JOB STATE CODES"; those that are not here are running.
 STATES = {"PENDING": "queued", "REQUEUED": "queued", "REQUEUE_HOLD": "held", "SPECIAL_EXIT": "held"}
 STATES |= {"COMPLETED": "finished", "CANCELLED": "canceled", "TIMEOUT": "out of time", "DEADLINE": "out of time"}
@@ -30,17 +30,14 @@ NEVER = "DependencyNeverSatisfied"
 
 
 def folder(root: Path) -> Path:
-    return root / ".launch/slurm"
+    return root / records.PLACES["slurm"]
 
 
 def submit(root: Path, command: list[str], package: str, env: dict[str, str], code: str = "", **facts: Any) -> str:
     """Hand a job to sbatch; its ID in the table, such as s12. `env`: with the values of its variables."""
     script = root / SCRIPT
     if not script.is_file():
-        clusters = "[slurm, skypilot]" if (root / "cluster/sky.yaml").is_file() else "[slurm]"
-        raise RefusalError(
-            f"This project has no {SCRIPT}: `./launch update --to current --answers cluster='{clusters}'` adds it."
-        )
+        raise records.lacking(root, "slurm")
     if command[1:3] != ["-m", f"{package}.train"] or not re.fullmatch(r"python[\d.]*", command[0]):
         raise RefusalError(f"{SCRIPT} runs `python -m {package}.train`, with your arguments: submit that command.")
     name, arguments = split(command[3:])
@@ -68,10 +65,9 @@ def submit(root: Path, command: list[str], package: str, env: dict[str, str], co
             frozen.remove(root, place, place.name)
         raise
     command = [*command[:3], f"--name={name or number}", *arguments]
-    job = {"id": f"s{number}", "slurm": number, "state": "queued", "command": command, "submitted": time.time()}
-    job.update(facts, note="", status=None, started=None, ended=None, ran=0, starts=0, wanted="", priority=0)
-    folder = str(place.relative_to(root)) if code else ""
-    write(root, {**job, "position": job["submitted"], "log": f"cluster/{number}.log", "code": code, "folder": folder})
+    own = {"slurm": number, "log": f"cluster/{number}.log", "code": code}
+    own["folder"] = str(place.relative_to(root)) if code else ""
+    records.write(folder(root), records.new(f"s{number}", command, **own, **facts))
     return f"s{number}"
 
 
@@ -88,11 +84,6 @@ def check_out(root: Path, code: str, env: dict[str, str]) -> Path:
         shared = {frozen.borrowed(root, place): ".git/shared", **{root / name: name for name in frozen.SHARED}}
         env["SHARED"] = ",".join(f"{source}:/workspace/{target}" for source, target in shared.items())
     return place
-
-
-def codes(root: Path, since: float) -> set[str]:
-    """The code of the jobs that have not ended, or not before that moment."""
-    return {job.get("code", "") for job in stored(root) if (job["ended"] or math.inf) >= since}
 
 
 def split(arguments: list[str]) -> tuple[str, list[str]]:
@@ -121,28 +112,9 @@ def ask(command: list[str], root: Path, env: dict[str, str] | None = None, secon
     return done.stdout
 
 
-# The files
-
-
-def write(root: Path, job: dict[str, Any]) -> None:
-    folder(root).mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = folder(root) / f"{job['slurm']}.{os.getpid()}"
-    draft.write_text(json.dumps(job), encoding="utf-8")
-    draft.replace(folder(root) / f"{job['slurm']}.json")
-
-
-def stored(root: Path) -> list[dict[str, Any]]:
-    """This project's jobs on Slurm, as they were when Slurm was last asked."""
-    found = []
-    for path in sorted(folder(root).glob("*.json")):
-        with contextlib.suppress(OSError, ValueError):
-            found.append(json.loads(path.read_text(encoding="utf-8")))
-    return found
-
-
 def jobs(root: Path) -> list[dict[str, Any]]:
     """This project's jobs on Slurm, as they are now."""
-    found = stored(root)
+    found = records.read(folder(root))
     if any(job["state"] not in FINAL for job in found):
         try:
             query = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%M|%r"]
@@ -158,7 +130,7 @@ def jobs(root: Path) -> list[dict[str, Any]]:
                     left = frozen.remove(root, root / job["folder"], f"{job['slurm']}-files")
                     job["note"] = "; ".join(filter(None, (job["note"], left)))
                 if job != before:
-                    write(root, job)
+                    records.write(folder(root), job)
     return found
 
 
@@ -211,7 +183,7 @@ def cancel(root: Path, number: str) -> int:
     if job["state"] in FINAL:
         raise RefusalError(f"Job {number} has ended already: it is {job['state']}.")
     ask(["scancel", job["slurm"]], root)
-    write(root, {**job, "wanted": "canceled"})
+    records.write(folder(root), {**job, "wanted": "canceled"})
     say(f"Job {number} is being canceled.")
     return 0
 

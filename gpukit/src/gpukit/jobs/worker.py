@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from gpukit.host import frozen
 from gpukit.host.project import Project
 from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born, fingerprint
-from gpukit.jobs import slurm
+from gpukit.jobs import records
 from gpukit.jobs.runners import Container, JobError, Native, Outside, Started, adopt_orphans, adopted
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -302,10 +302,11 @@ class Worker:
         """Remove the checkouts that a killed worker has left, and let git remove the code that no job needs."""
         frozen.remove_drafts(self.place)
         for path in self.place.iterdir():
-            if path.name.isdecimal() and path.is_dir() and self.table.get(int(path.name))["state"] in FINAL:
-                self.remove_code(int(path.name))
+            number = int(path.name) if path.name.isdecimal() and path.is_dir() else 0
+            if number and self.table.ended_before(number, math.inf):
+                self.remove_code(number)
         since, root = time.time() - frozen.DAYS * 86400, self.place.parents[1]
-        frozen.forget(root, self.table.codes(since) | slurm.codes(root, since))
+        frozen.forget(root, self.table.codes(since) | records.codes(root, since))
 
     def change(self, job: dict[str, Any]) -> str:
         """What to report if a job does not run with the environment that the project had at its `submit`."""

@@ -251,7 +251,12 @@ class Environment:
         hold(self.site, guard.recorded(self.record))
         configure(self.path, self.holding())
         (self.site / "_gpukit_guard.py").write_bytes(pkgutil.get_data("gpukit.image", "guard.py") or b"")
-        own = f"sys.prefix == {str(self.path)!r} and os.getenv('PYTHONPATH', '') in ('', {self.pythonpath!r})"
+        # Looking takes 0.1 s. A job's PYTHONPATH is that of its checkout, in .launch/.
+        source = str(self.project.root / "src")
+        checkouts = f"{self.project.root}/.launch/"
+        path = "os.getenv('PYTHONPATH', '')"
+        ours = f"{path} in ('', {source!r}) or {path}.startswith({checkouts!r}) and ':' not in {path}"
+        own = f"sys.prefix == {str(self.path)!r} and ({ours})"
         line = f"import os, sys; {own} or __import__('_gpukit_guard').overlaid()\n"
         (self.site / "_gpukit_guard.pth").write_text(line, encoding="utf-8")
 

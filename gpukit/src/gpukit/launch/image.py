@@ -134,8 +134,8 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
         raise unfit or project.engine.explain(output, "The image cannot be built", refusals.BUILD_KINDS)
 
 
-def ensure(project: Project, gpu: bool = True) -> None:
-    """Build the image if there is none that was built from the current files."""
+def ensure(project: Project, gpu: bool = True, extra: dict[str, str] | None = None) -> None:
+    """Build the image if there is none that was built from the current files; with `extra` build arguments."""
     if project.dry:
         return
     wanted = fingerprint(project)
@@ -151,4 +151,4 @@ def ensure(project: Project, gpu: bool = True) -> None:
         if gpu:
             preflight(project)  # better now than after the build
         say(f"Building the image {project.tag}: " + ("there is none yet." if code else "its inputs have changed."))
-        build(project)
+        build(project, extra)

@@ -148,7 +148,7 @@ def act(project: Project, options: Any) -> int:
         return run(project, options.rest, values)
     if command == "rehearse":
         return run(project, options.rest)
-    if command in ("verify", "speed", "plan"):
+    if command in ("verify", "plan"):
         return run(project, ["gpukit", command, *options.rest], here=command != "plan")
     if command == "shell":
         return shell(project, options.rest)

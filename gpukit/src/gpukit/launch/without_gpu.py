@@ -10,7 +10,7 @@ from gpukit.project.location import root
 from gpukit.project.messages import RefusalError
 
 # Those that start a container of the project.
-COMMANDS = ("run", "verify", "shell", "notebook", "up", "speed", "rehearse")
+COMMANDS = ("run", "verify", "shell", "notebook", "up", "rehearse")
 
 
 def is_wanted(argv: list[str]) -> bool:

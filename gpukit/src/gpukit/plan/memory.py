@@ -27,7 +27,7 @@ CAUSES = ("model-too-large", "card-too-small", "model-too-large-for-some-cards",
 @functools.lru_cache
 def trace(dtype: str, batch_size: int | None) -> dict[str, Any]:
     """What the trace prints; {"why"} if there is none, with "untraceable" if the model is the reason."""
-    command = [sys.executable, "-m", "gpukit.script.memory", "--json", f"--autocast={dtype}"]
+    command = [sys.executable, "-m", "gpukit.script.memory", f"--autocast={dtype}"]
     command += [f"--batch-size={batch_size}"] if batch_size else []
     try:
         done = subprocess.run(command, cwd=root(), capture_output=True, text=True, errors="replace", timeout=SECONDS)

@@ -157,9 +157,14 @@ class Host:
                 "for example with `uv python install 3.13`."
             )
 
-    def run(self, arguments: list[str], variables: dict[str, str], absent: str, capture: bool = False) -> Ended:
-        """Run `./launch` there. Ctrl-C and SIGTERM are passed on to it; at the third, its connection is closed."""
-        facts = {"arguments": arguments, "variables": variables, "absent": absent}
+    def run(
+        self, arguments: list[str], variables: dict[str, str], absent: str, capture: bool = False, text: str = ""
+    ) -> Ended:
+        """Run `./launch` there. Ctrl-C and SIGTERM are passed on to it; at the third, its connection is closed.
+
+        `capture`: return its output. `text`: its input.
+        """
+        facts = {"arguments": arguments, "variables": variables, "absent": absent, "input": text}
         # a session of its own: Ctrl-C must not end ssh
         process = self.start(start_new_session=True, stdout=subprocess.PIPE if capture else None)
         signals = 0

@@ -9,6 +9,7 @@ import re
 import secrets
 import shlex
 import socket
+import sys
 from pathlib import Path, PurePosixPath
 
 from gpukit.host.project import Project, slug
@@ -21,7 +22,7 @@ from gpukit.remote import files
 from gpukit.remote.connection import LOST, Host
 
 ABOUT_WHAT_IS_THERE = ("logs", "stop", "clean", "fetch")  # they send no files first
-OF_JOBS = ("list", "show", "logs", "cancel", "move")  # the same for `jobs`
+OF_JOBS = ("list", "show", "logs", "wait", "compare", "cancel", "move")  # the same for `jobs`
 COMES_BACK = {"add": ["pyproject.toml"], "pin": ["requirements.txt", "Dockerfile"]}  # what these commands edit
 
 
@@ -33,6 +34,7 @@ class Remote:
         self.host = Host(name, f"gpukit/{slug(self.project.stack.get('project') or root.name)}")
         self.launch = "./launch" + f" --host {shlex.quote(name)}" * ("host" in given)
         self.flags = ["--cpu"] * given.get("cpu", False) + ["--native"] * given.get("native", False)
+        self.sealed = bool(given.get("no_credentials") or given.get("no_network"))
         self.gpus = [f"--gpus={given['gpus']}"] if given.get("gpus") else []
         self.absent = f"launch: There is nothing in {self.host} yet: {self.advice('verify')} sends the project."
 
@@ -43,6 +45,10 @@ class Remote:
 
     def variables(self) -> dict[str, str]:
         """What is set here or in .env of: variables that containers get by name, mirrors, GPUs; and those of `-e`."""
+        # there, this command is the one that was called, and no other machine is meant
+        own = {"GPUKIT_HOST": "", CALLED: self.launch}
+        if self.sealed:
+            return own
         env, config = self.project.env, self.project.config
         names = {*config.by_name, *config.build_args, "GPUS"}
         names |= {name for name, value in config.env_files if value is None}
@@ -51,8 +57,7 @@ class Remote:
         given = vars(self.options).get("variables", []) if self.options.command == "run" else []
         found.update(passed(self.project, given)[1])
         found.update({name: env[name] for name in given if name in env})
-        # there, this command is the one that was called, and no other machine is meant
-        return {**found, "GPUKIT_HOST": "", CALLED: self.launch}
+        return {**found, **own}
 
     def arguments(self, argv: list[str]) -> list[str]:
         """The command line for the other machine: ours without --host."""
@@ -75,6 +80,7 @@ class Remote:
             found += ["-e", variable if DOCKERS_OWN.fullmatch(own) else own]
         found += [f"-p={port}" for port in self.options.ports]
         found += [f"--nproc={self.options.nproc}"] if self.options.nproc else []
+        found += ["--json"] * self.options.json
         return [*found, "--", *self.options.rest]
 
     # Commands
@@ -89,14 +95,16 @@ class Remote:
             self.send()
         if command == "fetch":
             return self.fetch(self.options.PATH or "outputs", self.options.checkpoints)
-        if command == "run" and not self.options.detach:
+        if command == "run" and not self.options.detach and not self.sealed:
             return self.run()
-        if command == "run":
+        if command == "run" and not self.sealed:
             return self.start(self.run_arguments(self.options.name))
         if command == "logs" and self.options.follow:
             return self.follow([*self.flags, "follow", *[self.options.NAME] * bool(self.options.NAME)])
         if command == "notebook":
             return self.notebook(argv)
+        if command == "explain":
+            return self.explain(argv)
         code = self.start(self.arguments(argv))
         if command in COMES_BACK and code == 0:
             for path in COMES_BACK[command]:
@@ -155,6 +163,20 @@ class Remote:
         if ended.lost:
             say(f"The connection to {self.host.destination} is lost: run the same command again.")
         return ended.code
+
+    def explain(self, argv: list[str]) -> int:
+        """Explain a text by what is known of the other machine; files and standard input are read here."""
+        what, arguments = self.options.WHAT, self.arguments(argv)
+        file = Path(what)
+        if what in ("", "-"):
+            text = sys.stdin.read()
+        elif file.is_file():
+            text = file.read_text(encoding="utf-8", errors="surrogateescape")
+            arguments.remove(what)
+        else:
+            return self.start(arguments)
+        self.host.connect()
+        return self.host.run(arguments, self.variables(), self.absent, text=text).code
 
     def notebook(self, argv: list[str]) -> int:
         """Start JupyterLab there, and forward its port until Ctrl-C."""

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -67,7 +68,7 @@ def exactly(stream: BinaryIO, size: int) -> bytes:
 def look(path: Path) -> list[Any] | None:
     """What identifies a file's contents without reading them; None if it does not exist."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return [found.st_size, found.st_mtime_ns, found.st_mode]
@@ -75,18 +76,19 @@ def look(path: Path) -> list[Any] | None:
 
 def identify(path: Path) -> list[str] | None:
     """A file's kind and contents: ["link", target], ["file" or "program", hash], ["folder", ""]; None if not there."""
-    if path.is_symlink():
-        return ["link", str(path.readlink())]
-    if path.is_dir():
-        return ["folder", ""]
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.blake2b(digest_size=16)
-            while block := file.read(BLOCK):
-                digest.update(block)
-            return ["program" if os.fstat(file.fileno()).st_mode & 0o100 else "file", digest.hexdigest()]
-    except (FileNotFoundError, NotADirectoryError):
+    found = look(path)
+    if found is None:
         return None
+    mode = found[2]
+    if stat.S_ISLNK(mode):
+        return ["link", str(path.readlink())]
+    if stat.S_ISDIR(mode):
+        return ["folder", ""]
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes as long as reading a small file
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return ["program" if mode & 0o100 else "file", digest.hexdigest()]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -118,6 +120,8 @@ def receive(request: Request, stream: BinaryIO) -> None:
             except BlockingIOError:
                 answer(waits=True)
                 fcntl.flock(lock, fcntl.LOCK_EX)
+            for left in root.glob(".launch/incoming-*"):  # by a send that was killed
+                shutil.rmtree(left, ignore_errors=True)
             Folder(root, request).receive(stream)
     except OSError as error:
         answer(error=f"{error.filename or root}: {error.strerror}")
@@ -273,9 +277,11 @@ def prepare(request: Request) -> None:
 def command(request: Request, stream: BinaryIO) -> None:
     """Run `./launch`. Each byte that follows is a signal for it; when the line is lost, it gets SIGHUP."""
     prepare(request)
-    process = subprocess.Popen(
-        ["/bin/sh", "./launch", *request["arguments"]], stdin=subprocess.DEVNULL, start_new_session=True
-    )
+    source = subprocess.PIPE if request["input"] else subprocess.DEVNULL
+    process = subprocess.Popen(["/bin/sh", "./launch", *request["arguments"]], stdin=source, start_new_session=True)
+    if process.stdin:
+        with process.stdin as file:
+            file.write(request["input"].encode(errors="surrogateescape"))
 
     def pass_on() -> None:
         while byte := stream.read(1):

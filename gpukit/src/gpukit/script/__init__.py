@@ -5,11 +5,10 @@ settings    the settings that every script has, and how they are read
 runs        which run a start resumes
 device      the device, how to use it, and how much memory it has
 finder      the largest batch that fits in a GPU's memory (probe)           python -m gpukit.script.finder
-speed       options that may make a script faster, timed (probe)                                 gpukit speed
 memory      the memory that training needs, computed without a GPU          python -m gpukit.script.memory
-export      a run's model as ONNX or pt2, compared with the original
+export      a run's model as ONNX, compared with the original
 errors      one-sentence messages for known errors
-trl         TRL's SFTTrainer in a run folder, with recovery from out-of-memory errors and FSDP (batches)
+trl         TRL's SFTTrainer in a run folder, with FSDP (batches)
 text        data for fine-tuning, from files or Hugging Face
 tiny        a tiny language model and its data, to try the script without a download
 shapes      images to try the script without a download

@@ -7,13 +7,12 @@ sample from the epoch's key and its index (exactrun.data). So are those of the p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Sampler
 
-from exactrun.data import DataError, Keyed, shared
+from exactrun.data import DataError
 from exactrun.seeds import ORDER, mix
 
 
@@ -80,23 +79,3 @@ class Order(Sampler[list[tuple[int, int]]]):
                 mine = [start + (stop - start) * rank // self.world for rank in (self.rank, self.rank + 1)]
                 yield [(key, index) for index in order[slice(*mine)].tolist()]
             epoch, first = epoch + 1, 0
-
-
-def loader(
-    dataset: Dataset,
-    batch_size: int,
-    seed: int,
-    *,
-    first_step: int,
-    ranks: Any,
-    collate: Callable[[list[Any]], Any],
-    device: torch.device,
-) -> DataLoader:
-    """Endless batches from `first_step`: this rank's part of the `batch_size` samples of each step, without workers."""
-    return DataLoader(
-        Keyed(dataset, collate),
-        batch_sampler=Order(len(dataset), batch_size, seed, first_step, ranks.rank, ranks.world),
-        collate_fn=shared,
-        pin_memory=device.type == "cuda",
-        generator=torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
-    )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -14,6 +12,7 @@ from exactrun.vector_math import settle
 from gpukit.host import limits
 from gpukit.host.limits import Budget as Budget
 from gpukit.project.stack import Stack, StackError, load
+from gpukit.script.settings import RunSettings
 
 settle()
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -23,18 +22,13 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 class Device:
     """Where and how to compute; `choose` returns one.
 
-    `dtype`: for autocast; float32 disables it. `scaler`: the loss is scaled, as fp16 requires. `cudnn_benchmark`: cuDNN
-    times its algorithms, which is faster for constant sizes, and may choose differently in the next run. `line`: the
-    text that `describe` returns.
+    `dtype`: for autocast; float32 disables it. `line`: the text that `describe` returns.
     """
 
     device: torch.device
     dtype: torch.dtype = torch.float32
-    scaler: bool = False
     tf32: bool = False
     channels_last: bool = False
-    cudnn_benchmark: bool = False
-    compile: bool = False
     line: str = ""
 
     def describe(self) -> str:
@@ -47,7 +41,6 @@ class Device:
             torch.cuda.set_device(self.device)
             torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
             torch.backends.cudnn.allow_tf32 = self.tf32
-            torch.backends.cudnn.benchmark = self.cudnn_benchmark
 
 
 def choose(
@@ -55,9 +48,6 @@ def choose(
     device: str = "auto",
     dtype: str = "auto",
     tf32: bool | None = None,
-    channels_last: bool | None = None,
-    cudnn_benchmark: bool = False,
-    compile: bool = False,
     local_rank: int = 0,
     stack: Stack | None = None,
     scaled: bool = True,
@@ -77,47 +67,28 @@ def choose(
     if tf32 and "tf32" not in formats:
         raise SystemExit(f"TF32 needs a GPU of compute capability 8.0 or newer, but this is {_called(capability)}.")
     tf32 = "tf32" in formats if tf32 is None else tf32
-    if channels_last is None:  # worth it where tensor cores compute convolutions
-        channels_last = capability is not None and (tf32 or number != torch.float32)
-    if compile and not _compiler():
-        raise SystemExit(
-            "torch.compile needs a C++ compiler (g++ or clang++), which is not installed: run without --compile."
-        )
-    picked = [
-        number_words,
-        *(["TF32"] if tf32 else []),
-        *(["channels-last"] if channels_last else []),
-        *(["cuDNN benchmark" if cudnn_benchmark else "no cuDNN benchmark"] if capability else []),
-        "compiled" if compile else "not compiled",
-    ]
+    # Worth it where tensor cores compute convolutions.
+    channels_last = capability is not None and (tf32 or number != torch.float32)
+    picked = [number_words, *["TF32"] * tf32, *["channels-last"] * channels_last]
     return Device(
         device=place,
         dtype=number,
-        scaler=number == torch.float16,
         tf32=tf32,
         channels_last=channels_last,
-        cudnn_benchmark=cudnn_benchmark,
-        compile=compile,
         line=f"Training on {why}: {', '.join(picked)}.",
     )
 
 
-def from_settings(settings: Any, local_rank: int = 0, scaled: bool = True) -> Device:
+def from_settings(settings: RunSettings, local_rank: int = 0, scaled: bool = True) -> Device:
     """The device of a run or a trial with these settings, stack.json, and this hardware; its memory is limited."""
-    deterministic, stack = getattr(settings, "deterministic", False), None
+    stack = None
     with contextlib.suppress(StackError):
         stack = load()
-    if deterministic:
+    if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    names = ("device", "dtype", "tf32", "channels_last", "compile")
-    device = choose(
-        **{name: getattr(settings, name) for name in names if hasattr(settings, name)},
-        cudnn_benchmark=getattr(settings, "cudnn_benchmark", False) and not deterministic,
-        local_rank=local_rank,
-        stack=stack,
-        scaled=scaled,
-    )
+    names = {"device": settings.device, "dtype": settings.dtype, "tf32": settings.tf32}
+    device = choose(**names, local_rank=local_rank, stack=stack, scaled=scaled)
     limit(device, stack)
     return device
 
@@ -183,10 +154,6 @@ def _number_format(
 
 def _called(capability: tuple[int, int] | None) -> str:
     return "the CPU" if capability is None else "a GPU of compute capability {}.{}".format(*capability)
-
-
-def _compiler() -> bool:
-    return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "g++", "clang++", "c++"))
 
 
 def budget(device: Device) -> Budget:

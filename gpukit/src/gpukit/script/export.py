@@ -1,4 +1,4 @@
-"""A run's model as one file for other programs: ONNX, or PyTorch's own format (pt2), compared with the original.
+"""A run's model as an ONNX file for other programs, compared with the original.
 
 The file replaces an earlier one only after it has given the same outputs on the CPU, for batches of 1 and 17 samples.
 """
@@ -9,15 +9,15 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from exactrun import checkpoint
+from exactrun import checkpoint, load_weights
 from exactrun.errors import TrainingError
 from gpukit.project.location import root
 from gpukit.script.settings import RunSettings, parse
@@ -34,8 +34,6 @@ class Options:
 
     run: str
     """Name of the run."""
-    to: Literal["onnx", "pt2"] = "onnx"
-    """onnx: for onnxruntime and others. pt2: for torch.export.load."""
     output_dir: Path = field(default_factory=lambda: root() / "outputs")
     """Folder of all runs."""
 
@@ -64,22 +62,14 @@ def export(
         raise TrainingError(f"{folder} has no checkpoint: train with --name {options.run}, or use another --run.")
     settings = parse(kind, prog, ["--name", options.run, "--output-dir", str(options.output_dir), "--device", "cpu"])
     model = build_model(settings).float().eval()
-    found = checkpoint.newest(folder)
-    assert found is not None
-    checkpoint.compare(found.path, found.about, {"model": checkpoint.fingerprint(model)})
-    load(model, found.weights)
+    step = load_weights(folder, model=model)
     sample = example(settings)
     random = torch.Generator().manual_seed(0)
     batches = [torch.randn(size, *sample.shape, generator=random, dtype=sample.dtype) for size in BATCHES]
-    path = folder / f"model.{options.to}"
-    aside = folder / f".model.tmp.{options.to}"
+    path, aside = folder / "model.onnx", folder / ".model.tmp.onnx"
+    facts = {**about(settings), "shape": ["batch", *sample.shape], "dtype": str(sample.dtype)[6:], "step": step}
     try:
-        if options.to == "onnx":
-            facts = {**about(settings), "shape": ["batch", *sample.shape], "dtype": str(sample.dtype)[6:]}
-            compute = to_onnx(model, batches[-1], aside, {**facts, "step": found.step})
-        else:
-            compute = to_pt2(model, batches[-1], aside)
-        difference = compare(model, compute, batches)
+        difference = compare(model, to_onnx(model, batches[-1], aside, facts), batches)
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.replace(path)
@@ -87,40 +77,10 @@ def export(
         aside.unlink(missing_ok=True)
     size = path.stat().st_size / 1e6
     print(
-        f"{path} ({size:.1f} MB), step {found.step}: largest difference {difference:.1e} of the largest output, for "
+        f"{path} ({size:.1f} MB), step {step}: largest difference {difference:.1e} of the largest output, for "
         f"batches of {' and '.join(map(str, BATCHES))}"
     )
     return path
-
-
-def load(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Load the weights of a run, which may have been compiled or trained by several processes."""
-    own = {plain(name): name for name in model.state_dict()}  # a run may have kept other models: `ema.weight`
-    found = {own[plain(name)]: one for name, one in weights.items() if plain(name) in own}
-    try:
-        model.load_state_dict(found)
-    except RuntimeError as error:
-        raise TrainingError(
-            "The checkpoint does not fit the model in model.py: restore the code that the run was trained with "
-            "(run.json has its commit)."
-        ) from error
-
-
-def plain(name: str) -> str:
-    """Without what torch.compile and DistributedDataParallel add."""
-    return name.replace("_orig_mod.", "").removeprefix("module.")
-
-
-def exported(model: nn.Module, batch: Tensor) -> Any:
-    """The model as a graph with any batch size; TrainingError if it has none."""
-    try:
-        return torch.export.export(model, (batch,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
-    except Exception as error:  # of many types, also of torch._dynamo
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise TrainingError(
-            f"The model cannot be exported ({cause}): its forward must not depend on the values of tensors or on the "
-            "batch size; torch.cond replaces such an `if`."
-        ) from error
 
 
 def to_onnx(model: nn.Module, batch: Tensor, path: Path, about: dict[str, Any]) -> Callable[[Tensor], Tensor]:
@@ -134,8 +94,8 @@ def to_onnx(model: nn.Module, batch: Tensor, path: Path, about: dict[str, Any]) 
         raise TrainingError(
             f"Exporting to ONNX needs the package {error.name}: run `./launch add onnx onnxscript onnxruntime`."
         ) from None
-    graph = exported(model, batch)
     try:
+        graph = torch.export.export(model, (batch,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.onnx uses what torch itself has deprecated
             logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns where torchvision is not installed
@@ -147,16 +107,13 @@ def to_onnx(model: nn.Module, batch: Tensor, path: Path, about: dict[str, Any]) 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except OSError:
         raise
-    except Exception as error:  # of many types: torch.onnx, protobuf, onnx, onnxruntime
+    except Exception as error:  # of many types: torch._dynamo, torch.onnx, protobuf, onnx, onnxruntime
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise TrainingError(f"The model cannot be written as ONNX ({cause}): use --to pt2.") from error
+        raise TrainingError(
+            f"The model cannot be exported ({cause}): its forward must not depend on the values of tensors or on the "
+            "batch size; torch.cond replaces such an `if`."
+        ) from error
     return lambda inputs: torch.from_numpy(session.run(None, {"input": inputs.numpy()})[0])
-
-
-def to_pt2(model: nn.Module, batch: Tensor, path: Path) -> Callable[[Tensor], Tensor]:
-    """Write PyTorch's own format; return the model as loaded from the file."""
-    torch.export.save(exported(model, batch), path)
-    return torch.export.load(path).module()
 
 
 @torch.no_grad()
@@ -168,13 +125,13 @@ def compare(model: nn.Module, compute: Callable[[Tensor], Tensor], batches: list
         if ours.shape != theirs.shape:
             raise TrainingError(
                 f"The exported model gives {list(theirs.shape)} instead of {list(ours.shape)} for a batch of "
-                f"{len(batch)}, so it was not kept: try the other format (--to)."
+                f"{len(batch)}, so it was not kept."
             )
         difference = ((ours - theirs).abs().max() / ours.abs().max()).item()
         if not difference <= LARGEST:  # also if it is NaN
             raise TrainingError(
                 f"The exported model differs from the original by {difference:.1e} of the largest output, more than "
-                f"{LARGEST:.0e}, for a batch of {len(batch)}, so it was not kept: try the other format (--to)."
+                f"{LARGEST:.0e}, for a batch of {len(batch)}, so it was not kept."
             )
         largest = max(largest, difference)
     return largest

@@ -23,9 +23,8 @@ import json
 import os
 import socket
 import sys
-import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest import mock
@@ -38,10 +37,10 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.data import Dataset, default_collate
 
 from exactrun.parts import even, samples, split
-from exactrun.ranks import Ranks
 from gpukit.project.location import root
 from gpukit.project.stack import StackError, load
 from gpukit.script.device import DTYPES, Device
+from gpukit.script.start import Start
 
 # The allocator rounds each size up to this. Source: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp and its copy in
 # torch/distributed/_tools/mem_tracker.py, PyTorch 2.13, 2026-11-24.
@@ -54,6 +53,7 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "data")
 META = torch.device("meta")
 READ, INDEX = torch.ops.aten._local_scalar_dense.default, torch.ops.aten.index.Tensor
 NEEDS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+FEW = 64  # samples that are read
 MOST_KNOWN = 2**22  # elements of a tensor whose values are computed
 # What autocast computes in the lower format, and what in float32, as far as it makes a difference to the memory.
 # Source: https://docs.pytorch.org/docs/2.13/amp.html#cuda-op-specific-behavior
@@ -65,12 +65,6 @@ HIGHER = "layer_norm group_norm softmax.int log_softmax.int nll_loss nll_loss_nd
 HIGHER += " binary_cross_entropy_with_logits exp log pow.Tensor_Scalar rsqrt sum sum.dim_IntList cumsum softplus prod"
 ATTENTION = "scaled_dot_product_attention"
 AUTOCAST = torch._C.DispatchKey.AutocastPrivateUse1  # no kernels of PyTorch's own; meta tensors have no such key
-
-
-NOT_HERE = (
-    "The model or the data is downloaded, and nothing is downloaded to compute memory: they must be in the "
-    "cache, as after a first run."
-)
 
 
 class TraceError(Exception):
@@ -213,8 +207,8 @@ def _positions(index: Tensor | None) -> list[Tensor | None]:
 
 
 def peak(traced: Traced, dtype: torch.dtype, batch_size: int, **limits: Any) -> dict[str, int]:
-    """The bytes of each part at the peak of two steps with `batch_size` samples."""
-    few, model = largest_samples(traced.dataset), traced.model
+    """The bytes of each part at the peak of two steps with `batch_size` samples, which are the data set's first."""
+    few, model = [traced.dataset[number] for number in range(min(FEW, len(traced.dataset)))], traced.model
     chosen = [few[number % len(few)] for number in range(batch_size)]
     collate = traced.collate or default_collate
     try:  # without the memory of a batch
@@ -239,31 +233,6 @@ def peak(traced: Traced, dtype: torch.dtype, batch_size: int, **limits: Any) -> 
         for hook in hooks:
             hook.remove()
     return trace.parts
-
-
-def largest_samples(dataset: Dataset, among: int = 64, seconds: float = 5.0) -> list[Any]:
-    """The largest of up to `among` samples, evenly spaced in the data set, read in about `seconds`.
-
-    Samples are padded to the longest of their batch, so that a batch of these takes the most memory.
-    """
-    total, read, since = len(dataset), [], time.monotonic()
-    for number in range(min(total, among)):
-        read.append(dataset[number * total // min(total, among)])
-        if time.monotonic() - since > seconds and number >= 2:
-            break
-    sizes = [_extent(sample) for sample in read]
-    return [each for each, size in zip(read, sizes, strict=True) if size == max(sizes)]
-
-
-def _extent(sample: Any) -> int:
-    """Bytes of tensors and arrays, and lengths of texts and of lists of numbers."""
-    if hasattr(sample, "nbytes"):
-        return sample.nbytes
-    if isinstance(sample, str | bytes):
-        return len(sample)
-    if isinstance(sample, Mapping):
-        return _extent(list(sample.values()))
-    return sum(map(_extent, sample)) if isinstance(sample, Iterable) else 1
 
 
 def _state(optimizer: torch.optim.Optimizer) -> list[Any]:
@@ -370,9 +339,9 @@ def built(build: Callable[[Device], Traced], dtype: torch.dtype) -> Traced:
             return build(Device(META, dtype))
     except (Exception, SystemExit) as error:
         reason = error
-    try:  # with real weights, which are then dropped
+    try:  # with real weights, as transformers needs them; they are then dropped. fp16 needs a GPU; bf16 is as large
         with _as_on_gpu():
-            traced = build(Device(torch.device("cpu")))
+            traced = build(Device(torch.device("cpu"), torch.bfloat16 if dtype == torch.float16 else dtype))
             old = dict(traced.model.named_parameters(remove_duplicate=False))
             traced.model.to(META)
     except (Exception, SystemExit):
@@ -420,7 +389,8 @@ def of_project(arguments: list[str]) -> tuple[Callable[[Device], Traced], Any]:
 
     def build(device: Device) -> Traced:
         if hasattr(train, "make_trainer"):
-            return train.make_trainer(settings, device, Ranks(), settings.output_dir, 1).traced()
+            here = Start(device.device, device.dtype, torch.contiguous_format, 0, 1, 1, settings.output_dir, {})
+            return train.make_trainer(settings, here).traced()
         model = importlib.import_module(f"{package}.model").build_model(settings).to(device.device)
         data = importlib.import_module(f"{package}.data").training_data(settings)
         return Traced(model, torch.optim.AdamW(model.parameters(), fused=True), data, train.compute_loss)
@@ -435,10 +405,9 @@ def _first_target() -> str:
 
 
 def main() -> int:
-    """Run the command; 3: the step cannot be traced."""
+    """Print the estimate as JSON, or {"why"} with exit code 3 if the step cannot be traced."""
     about = "The memory that training needs, without a GPU. Accepts all options of the training script."
     parser = argparse.ArgumentParser("python -m gpukit.script.memory", description=about, allow_abbrev=False)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--batch-size", type=int, help="samples per step (default: the project's)")
     parser.add_argument(
         "--autocast", default="auto", choices=sorted(DTYPES), help="the format that `--dtype auto` means"
@@ -446,63 +415,27 @@ def main() -> int:
     given, rest = parser.parse_known_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     try:
-        with _offline(), contextlib.redirect_stdout(sys.stderr):
+        with mock.patch.object(socket, "getaddrinfo", _refuse), contextlib.redirect_stdout(sys.stderr):
             build, settings = of_project(rest)
-            size = given.batch_size or getattr(settings, "batch_size", None)
-            if not isinstance(size, int) or size < 1:
+            size = given.batch_size or settings.batch_size
+            if not isinstance(size, int):
                 raise TraceError("The batch size is not a number: use --batch-size 64.")
             needed = estimate(build, settings, size, given.autocast)
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.code, int | None):
             raise  # --help, or options that tyro refused
-        why = NOT_HERE if _downloads(error) else _line(error)
-        print(json.dumps({"why": why}) if given.json else f"Cannot be traced: {why}")
+        print(json.dumps({"why": _line(error)}))
         return 3
-    print(json.dumps(dataclasses.asdict(needed)) if given.json else table(needed))
+    print(json.dumps(dataclasses.asdict(needed)))
     return 0
 
 
-class OfflineError(OSError):
-    """Nothing is downloaded to compute memory."""
-
-
-def _downloads(error: BaseException | None) -> bool:
-    """Whether the error, or one that it was raised from, is about a file that is not here."""
-    while error:
-        if isinstance(error, OfflineError) or type(error).__name__ in (
-            "LocalEntryNotFoundError",
-            "OfflineModeIsEnabled",
-        ):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-@contextlib.contextmanager
-def _offline() -> Iterator[None]:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise OfflineError(OfflineError.__doc__)
-
-    with mock.patch.object(socket, "getaddrinfo", refuse):
-        yield
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise OSError("nothing is downloaded to compute memory: the model and the data must be in the cache")
 
 
 def _line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-
-
-def table(needed: Needed) -> str:
-    """The parts, one per line."""
-    rows = [*needed.parts.items(), ("total", needed.bytes), ("CUDA context, about", needed.context)]
-    lines = [f"{name:<22}{_size(size):>13}" for name, size in rows]
-    head = f"Batch size {needed.batch_size}, {needed.dtype}, not compiled, without the workspaces of libraries:"
-    each = f"{_size(needed.per_sample)} per sample, {_size(needed.fixed)} for any batch size."
-    return "\n".join([head, *lines, each])
-
-
-def _size(number: int) -> str:
-    unit, name = next((each for each in ((2**30, "GiB"), (2**20, "MiB")) if abs(number) >= each[0]), (2**10, "KiB"))
-    return f"{number / unit:,.1f} {name}"
 
 
 if __name__ == "__main__":

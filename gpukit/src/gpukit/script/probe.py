@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,7 @@ from exactrun import trial
 from exactrun.errors import OUT_OF_MEMORY, TrainingError
 from gpukit.script import device as devices
 
-WARM_UP, ROUNDS, MOST = 2, 3, 50  # first steps, which compile and fill caches; rounds that are timed; steps of a round
-LOSSES = 3  # that are compared
+WARM_UP, STEPS = 2, 6  # first steps, which compile and fill caches; steps that are measured
 OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
 OF_RANKS += ("LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 
@@ -39,16 +37,11 @@ OF_RANKS += ("LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 class Measured:
     """The first steps of a script.
 
-    `seconds`: per step, the fastest of ROUNDS rounds; 0: too few steps. `batch`: samples per step. `samples`: of its
-    data set; 0: not known.
-    `peak`, `budget`: bytes of GPU memory that it took (None: none) and could take, and `how` the second is known.
-    `why`: they failed; `memory`: for lack of it.
+    `samples`: of its data set; 0: not known. `peak`, `budget`: bytes of GPU memory that it took (None: none) and could
+    take, and `how` the second is known. `why`: they failed; `memory`: for lack of it.
     """
 
     steps: int = 0
-    seconds: float = 0.0
-    losses: tuple[float, ...] = ()
-    batch: int = 0
     samples: int = 0
     device: str = ""
     peak: int | None = None
@@ -59,11 +52,11 @@ class Measured:
 
 
 class Probe(trial.Trial):
-    """The trial. `seconds`: of steps after the warm-up. `limit`: use at most this many bytes of GPU memory."""
+    """The trial. `limit`: use at most this many bytes of GPU memory."""
 
-    def __init__(self, report: str, seconds: float, limit: int | None) -> None:
-        self.report, self.seconds, self.limit = Path(report), seconds, limit
-        self.number, self.rounds, self.losses, self.second = 0, list[float](), list[Any](), 0
+    def __init__(self, report: str, limit: int | None) -> None:
+        self.report, self.limit = Path(report), limit
+        self.number = self.second = 0  # the second: the peak of the first steps
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the process that measures
 
@@ -78,35 +71,20 @@ class Probe(trial.Trial):
 
     def step(self, run: Any, loss: Any) -> None:
         self.number += 1
-        if self.number <= LOSSES:
-            self.losses.append(loss.detach() if isinstance(loss, torch.Tensor) else loss)
-        first = self.number - WARM_UP - 1  # that is timed, and says how many make a round
-        if first > 0 and self.number - self.began[0] < self.each:
-            return
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        if first == 0:
-            self.each = max(1, min(MOST, round(self.seconds / ROUNDS / (now - self.began[1]))))
-        elif first > 0:
-            self.rounds.append((now - self.began[1]) / self.each)
-        elif self.memory:
+        if self.number == WARM_UP and self.memory:
             with contextlib.suppress(torch.OutOfMemoryError):  # `end` reports it
                 self.second = self.memory.peak()
-        self.began = self.number, now
-        if len(self.rounds) == ROUNDS:
+        if self.number == STEPS:
             if run.ranks.main:
                 self.end(run)
             os._exit(0)  # nothing else of the script runs
 
     def end(self, run: Any) -> None:
         """Report what was measured."""
-        samples, device = 0, run.progress.device
+        samples = 0
         with contextlib.suppress(AttributeError, TypeError):
             samples = len(run.source.dataset)
-        losses = tuple(float(one) for one in self.losses if one is not None)
-        seconds, batch = min(self.rounds, default=0.0), run.progress.samples
-        found = Measured(self.number, seconds, losses, batch, samples, str(device))
+        found = Measured(self.number, samples, str(run.progress.device))
         if self.memory:
             found = replace(found, budget=self.memory.budget, how=self.memory.how)
             try:
@@ -122,13 +100,10 @@ class Probe(trial.Trial):
         spare.replace(self.report)
 
 
-def measure(
-    command: list[str], *, seconds: float = 0.0, limit: int | None = None, gpu: int | None = None, most: float = 3600.0
-) -> Measured:
+def measure(command: list[str], *, limit: int | None = None, gpu: int | None = None, most: float = 3600.0) -> Measured:
     """Run the command until its first steps are measured; at most `most` seconds.
 
-    `seconds`: of steps after the warm-up, at least ROUNDS + 1 of them. `gpu`: the only one that it sees, among those
-    that this process sees.
+    `limit`: of GPU memory, in bytes. `gpu`: the only one that it sees, among those that this process sees.
 
     Raises:
         TrainingError: the script has no `Run`, or makes no step.
@@ -139,7 +114,7 @@ def measure(
         environment["CUDA_VISIBLE_DEVICES"] = seen[gpu] if gpu < len(seen) and seen[0] else str(gpu)
     with tempfile.TemporaryDirectory(prefix="probe-", ignore_cleanup_errors=True) as scratch:
         report, output = Path(scratch) / "report.json", Path(scratch) / "output"
-        settings = {"report": str(report), "seconds": seconds, "limit": limit}
+        settings = {"report": str(report), "limit": limit}
         environment |= {trial.NAME: f"{__name__}:Probe", trial.SETTINGS: json.dumps(settings)}
         with output.open("wb") as file:
             try:
@@ -181,7 +156,7 @@ def with_option(command: list[str], new: list[str]) -> list[str]:
 
 def _judged(found: Measured | None, code: int | None, output: str, command: list[str]) -> Measured:
     """What the process has reported, or how it ended."""
-    if found and (found.seconds or found.why or (found.steps and code == 0)):
+    if found and (found.why or (found.steps and code == 0)):
         return found
     if code is None:
         return Measured(why="it made too few steps in the time that was left")

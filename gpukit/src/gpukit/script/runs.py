@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,8 @@ from exactrun.folder import FACTS, Folder, as_json, read, writable
 from gpukit.project.stack import Stack
 
 # Settings that a later start does not take over.
-OF_A_START = {"config", "name", "output_dir", "resume", "profile", "max_minutes", "other_processes"}
-EARLY = (10, 30, 100)  # steps after which a model is also evaluated: it changes fastest at first
+OF_A_START = {"name", "output_dir", "resume", "profile", "max_minutes", "other_processes"}
 OF_STACK = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
-
-
-def is_evaluated(step: int, every: int) -> bool:
-    """Whether a model is evaluated after a step: early ones, and each that is a multiple of `every`."""
-    return step % every == 0 or (step in EARLY and step < every)
 
 
 def choose(output_dir: Path, name: str, resume: bool, stack: Stack) -> Folder:
@@ -94,8 +89,19 @@ def resumed(output_dir: Path, name: str) -> dict[str, Any]:
     return read(folder / FACTS)
 
 
-def changed(run: Folder, settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The settings that differ from those in run.json: name -> (then, now)."""
-    then, now = run.facts["settings"], as_json(settings)
-    names = [name for name in now if name in then and name not in OF_A_START]
-    return {name: (then[name], now[name]) for name in names if then[name] != now[name]}
+def record(run: Folder, settings: dict[str, Any], say: Callable[[str], object]) -> None:
+    """Write the settings of this start into run.json, and say which ones an earlier start had differently."""
+    then = run.facts["settings"]
+    now = as_json(settings)
+    names = [name for name in now if name in then and name not in OF_A_START and then[name] != now[name]]
+    if names:
+        say(f"Settings changed: {', '.join(f'{name} from {then[name]} to {now[name]}' for name in names)}.")
+    run.keep(settings=now)
+
+
+def finished(run: Folder, step: int) -> str:
+    """How to continue a run that was finished at this step before; "" if it was not."""
+    if run.facts.get("finished", {}).get("step") != step:
+        return ""
+    new = "another --name" if run.facts.get("named") else "--no-resume"
+    return f"{run.path} is finished at step {step}. Use --max-steps {2 * step} to continue, or {new}."

@@ -2,20 +2,15 @@
 
     settings = parse(Settings, prog="python -m my_project.train")
 
-Every field is a command-line option. Those not given come from `--config`, then from the run that is resumed, then from
-the class.
+Every field is a command-line option. Those not given come from the run that is resumed, then from the class.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import types
 import typing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from exactrun.errors import TrainingError
 from gpukit.project.location import root
@@ -43,12 +38,10 @@ class RunSettings:
     """Continue from the newest valid checkpoint, if there is one."""
     name: str = ""
     """Name of the run and its folder. Default: the latest run without a name, or a new one named after the time."""
-    config: Path | None = None
-    """JSON file with settings, such as another run's run.json; options on the command line take precedence."""
     output_dir: Path = field(default_factory=lambda: root() / "outputs")
     """Folder of all runs, with their checkpoints and metrics."""
     eval_steps: int = 200
-    """Evaluate the model every this many steps and after the last one, and more often at first."""
+    """Evaluate the model every this many steps, and in the last one."""
     save_steps: int | None = 200
     """Save a checkpoint every this many steps, and after the last one. None: as often as takes 5 % of the time."""
     keep: int = 3
@@ -93,8 +86,6 @@ class RunSettings:
 class LoopSettings(RunSettings):
     """Settings of a run whose script has its own loop (start.py)."""
 
-    cudnn_benchmark: bool = False
-    """Let cuDNN benchmark its convolution algorithms and use the fastest."""
     workers: int = 0
     """Data loader processes."""
     other_processes: bool = False
@@ -102,66 +93,24 @@ class LoopSettings(RunSettings):
 
 
 def parse(kind: type[Kind], prog: str, arguments: list[str] | None = None) -> Kind:
-    """The settings from the command line, from `--config`, and from the run that is resumed.
+    """The settings from the command line, and from the run that is resumed.
 
     Raises:
         SystemExit: an option is wrong, or --help.
-        TrainingError: a file has a value that is not possible.
+        TrainingError: run.json has a value that is not possible.
     """
     import tyro
 
     given = tyro.cli(kind, prog=prog, args=arguments)
-    found: dict[str, Any] = {}
-    if given.resume:
-        own = runs.resumed(given.output_dir, given.name)
-        found |= _possible(kind, own.get("settings", {}), "the run's run.json")
-    if given.config is not None:
-        found |= _possible(kind, _read(given.config), str(given.config))
-    if not found:
+    known = runs.resumed(given.output_dir, given.name).get("settings") if given.resume else None
+    if not known:
         return given
+    hints = typing.get_type_hints(kind)
+    found = {name: known[name] for name in hints.keys() & known.keys() - runs.OF_A_START}
+    for name, value in found.items():
+        if isinstance(value, str) and Path in (hints[name], *typing.get_args(hints[name])):
+            found[name] = Path(value)
     try:
         return tyro.cli(kind, prog=prog, args=arguments, default=kind(**found))
-    except ValueError as error:
-        raise TrainingError(f"{given.config or 'run.json'}: {error}.") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The settings in a file: run.json, or an object with settings only."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TrainingError(f"--config {path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise TrainingError(f"--config {path} is not JSON: {error}.") from None
-    found = found.get("settings", found) if isinstance(found, dict) else found
-    if not isinstance(found, dict):
-        raise TrainingError(f"--config {path} must have an object with settings, as run.json does.")
-    return found
-
-
-def _possible(kind: type[Kind], values: dict[str, Any], where: str) -> dict[str, Any]:
-    """The values of settings that exist, with their types; TrainingError for one of another type."""
-    hints, names = typing.get_type_hints(kind), {each.name for each in fields(kind)}
-    if (unknown := sorted(values.keys() - names)) and os.environ.get("RANK", "0") == "0":
-        print(f"Ignored, since this version has no such settings: {', '.join(unknown)} ({where}).", file=sys.stderr)
-    found = {}
-    for name in values.keys() & names - runs.OF_A_START:
-        if not _fits(values[name], hints[name]):
-            raise TrainingError(f"{where}: {name} cannot be {values[name]!r}; correct it, or set --{_option(name)}.")
-        path = isinstance(values[name], str) and Path in (hints[name], *typing.get_args(hints[name]))
-        found[name] = Path(values[name]) if path else values[name]
-    return found
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(_fits(value, each) for each in typing.get_args(hint))
-    if typing.get_origin(hint) is Literal:
-        return value in typing.get_args(hint)
-    if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
-    return isinstance(value, str if hint is Path else hint)
-
-
-def _option(name: str) -> str:
-    return name.replace("_", "-")
+    except (TypeError, ValueError) as error:
+        raise TrainingError(f"The run's run.json: {error}.") from None

@@ -12,14 +12,14 @@ import torch.distributed as dist
 
 from exactrun import trial
 from exactrun.errors import TrainingError
-from exactrun.folder import Folder, as_json, on_main
+from exactrun.folder import Folder, on_main
 from exactrun.observer import Observer
 from exactrun.ranks import Ranks
 from exactrun.run import Run
 from gpukit.project.stack import load
 from gpukit.script import runs
 from gpukit.script.device import Device, from_settings
-from gpukit.script.settings import LoopSettings, RunSettings
+from gpukit.script.settings import RunSettings
 from gpukit.track.curve import curve
 from gpukit.track.observers import observers
 
@@ -46,7 +46,7 @@ class Start:
         return self.dtype != torch.float32
 
 
-def start(settings: LoopSettings, *, scaled: bool = False) -> Start:
+def start(settings: RunSettings, *, scaled: bool = False) -> Start:
     """Join the processes of torchrun, choose the device, and make the folder of the run, or find the one to resume.
 
     `scaled`: the loop scales its loss, so that fp16 may be chosen. Sets PyTorch's options for the whole process, such
@@ -55,7 +55,9 @@ def start(settings: LoopSettings, *, scaled: bool = False) -> Start:
     Raises:
         SystemExit, TrainingError, CheckpointError: with one sentence, if that is not possible.
     """
-    ranks, device = join(settings, scaled=scaled)
+    on_gpu = settings.device != "cpu" and torch.cuda.is_available()
+    ranks = Ranks.joined() if dist.is_initialized() else Ranks.start("cuda" if on_gpu else "cpu")
+    device = from_settings(settings, ranks.local_rank, scaled=scaled)
     with choose_folder(settings, ranks) as run:
         folder, size = run.path, batch_size(settings, run, ranks)
     if size % ranks.world:
@@ -64,7 +66,7 @@ def start(settings: LoopSettings, *, scaled: bool = False) -> Start:
             f"--batch-size {size} cannot be shared evenly by {ranks.world} processes: use {least} instead."
         )
     device.use()
-    options = {name: getattr(settings, name) for name in OF_RUN}
+    options = {name: getattr(settings, name) for name in OF_RUN if hasattr(settings, name)}
     return Start(
         device.device,
         device.dtype,
@@ -75,13 +77,6 @@ def start(settings: LoopSettings, *, scaled: bool = False) -> Start:
         folder,
         options | {"observers": [Report(device), *observers(profile=settings.profile)], "progress": True},
     )
-
-
-def join(settings: RunSettings, *, scaled: bool) -> tuple[Ranks, Device]:
-    """Join the processes of torchrun, if there are any, and choose the device of this one."""
-    on_gpu = settings.device != "cpu" and torch.cuda.is_available()
-    ranks = Ranks.joined() if dist.is_initialized() else Ranks.start("cuda" if on_gpu else "cpu")
-    return ranks, from_settings(settings, ranks.local_rank, scaled=scaled)
 
 
 def choose_folder(settings: RunSettings, ranks: Ranks) -> Folder:
@@ -112,27 +107,14 @@ class Report(Observer):
         run.say(self.device.describe())
 
     def begin(self, run: Run) -> None:
-        if changed := runs.changed(run.files, run.settings):
-            values = (f"{name} from {then} to {now}" for name, (then, now) in changed.items())
-            run.say(f"Settings changed: {', '.join(values)}.")
-        run.files.keep(settings=as_json(run.settings))
-
-
-def is_evaluated(run: Run, every: int) -> bool:
-    """Whether to evaluate the model in the present step: every so many steps, a few times at first, and in the last
-    step of the run."""
-    step = run.completed + 1
-    return runs.is_evaluated(step, every) or step == run.last
+        runs.record(run.files, run.settings, run.say)
 
 
 def finish(run: Run) -> None:
     """Report the end of a run, plot its losses, and record its last metrics in run.json; or say how to continue a run
     that had been finished before."""
-    facts = run.files.facts
-    if facts.get("finished", {}).get("step") == run.completed:
-        new = "another --name" if facts.get("named") else "--no-resume"
-        more = f"Use --max-steps {2 * run.completed} to continue, or {new}."
-        run.say(f"{run.folder} is finished at step {run.completed}. {more}")
+    if finished := runs.finished(run.files, run.completed):
+        run.say(finished)
         return
     run.wait()
     run.files.keep(finished={"step": run.completed, **run.metrics})

@@ -1,14 +1,13 @@
 """Experiment trackers, which can never stop the run whose metrics they get.
 
-Each tracker works in its own thread, with a bounded queue: one that raises an error is dropped with a message, one that
-hangs delays the start and the end of the run by at most a few seconds, and a slow one gets more time.
+Each tracker works in its own thread, with a bounded queue: one that raises an error is dropped with a message, and one
+that hangs delays the start and the end of the run by at most a few seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import os
 import queue
 import socket
@@ -17,8 +16,6 @@ import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -30,19 +27,15 @@ from gpukit.host.project import dotenv
 from gpukit.project.location import root
 
 STARTUP = 8.0  # seconds that the run waits for trackers to start
-RETRY = 2.0  # seconds between two looks for a server that does not respond
-PATIENCE = 15.0  # seconds that a tracker may take at the end, counted from its last progress
-STUCK = 2.0  # seconds that it gets at the end in any case
-MOST = 4  # times PATIENCE is the overall limit
+PATIENCE = 15.0  # seconds without progress after which a tracker is abandoned at the end
 ROOM = 10_000  # length of a tracker's queue
 LONGEST = 300  # characters of an error message
 PROJECTS_MLFLOW = "http://mlflow:5000"  # compose.yaml's, as containers find it
-Rows = list[tuple[int, dict[str, float]]]
 
 
 class Backend:
     """A tracker, called from one thread: its constructor with the run's folder, settings, and project, then `log` with
-    rows, `artifact` with files, and `finish` with a status. After an error, it is not called again.
+    the values of a step, `artifact` with a file, and `finish` with a status. After an error, it is not called again.
 
     `page`: the address of the run, if the tracker does not print it.
     """
@@ -50,40 +43,23 @@ class Backend:
     module: ClassVar[str]
     page = ""
 
-    @staticmethod
-    def problem() -> str:
-        """Why it cannot start yet; "" if it can, or if only its constructor can tell."""
-        return ""
-
     def artifact(self, path: Path) -> None: ...
 
 
 class TensorBoard(Backend):
-    """An event file in the folder of the run.
-
-    Not by SummaryWriter: on a full disk, its thread prints a traceback (tried with tensorboard 2.21.0).
-    """
+    """An event file in the folder of the run."""
 
     module = "torch.utils.tensorboard"
 
     def __init__(self, run: Path, *_: Any) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter
+        from torch.utils.tensorboard import SummaryWriter
 
-        self.event = Event
-        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self.writer = RecordWriter((run / name).open("ab", buffering=0))
-        self.write(file_version="brain.Event:2")
+        self.writer = SummaryWriter(run)
 
-    def write(self, **fields: Any) -> None:
-        self.writer.write(self.event(wall_time=time.time(), **fields).SerializeToString())
-
-    def log(self, rows: Rows) -> None:
-        from torch.utils.tensorboard.summary import scalar
-
-        for step, figures in rows:
-            for name, value in figures.items():
-                self.write(step=step, summary=scalar(name, value))
+    def log(self, step: int, figures: dict[str, float]) -> None:
+        for name, value in figures.items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
 
     def finish(self, status: str) -> None:
         self.writer.close()
@@ -113,9 +89,8 @@ class Wandb(Backend):
         )
         known.write_text(self.run.id)
 
-    def log(self, rows: Rows) -> None:
-        for step, figures in rows:
-            self.run.log(figures, step=step)
+    def log(self, step: int, figures: dict[str, float]) -> None:
+        self.run.log(figures, step=step)
 
     def artifact(self, path: Path) -> None:
         self.run.save(path, base_path=path.parent, policy="now")
@@ -129,12 +104,10 @@ class MLflow(Backend):
 
     module = "mlflow"
 
-    @staticmethod
-    def problem() -> str:
-        return _unreachable(os.environ.get("MLFLOW_TRACKING_URI", ""))
-
     def __init__(self, run: Path, settings: dict[str, Any], project: str) -> None:
-        server = _for_a_browser(os.environ.get("MLFLOW_TRACKING_URI", ""))
+        address = os.environ.get("MLFLOW_TRACKING_URI", "")
+        _reach(address)
+        server = _for_a_browser(address)
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         if server:  # MLflow's own links have the address among containers, which no browser can open, or the password
@@ -156,13 +129,8 @@ class MLflow(Backend):
         place = f"experiments/{info.experiment_id}/runs/{self.id}?workflowType=machine_learning"
         self.page = f"{server}/#/{place}" if server else ""
 
-    def log(self, rows: Rows) -> None:
-        from mlflow.entities import Metric
-
-        now = round(time.time() * 1000)
-        metrics = [Metric(name, value, now, step) for step, figures in rows for name, value in figures.items()]
-        for start in range(0, len(metrics), 1000):  # the server's limit
-            self.mlflow.MlflowClient().log_batch(self.id, metrics=metrics[start : start + 1000])
+    def log(self, step: int, figures: dict[str, float]) -> None:
+        self.mlflow.log_metrics(figures, step, run_id=self.id)
 
     def artifact(self, path: Path) -> None:
         self.mlflow.log_artifact(str(path))
@@ -193,7 +161,7 @@ class Tracker(Observer):
         try:
             for courier in self.couriers:
                 if not courier.settled.wait(max(0.0, until - time.monotonic())):
-                    courier.delayed(f"it has not responded for {STARTUP:g} s")
+                    self.say(f"{courier.name} has not responded for {STARTUP:g} s: training starts without it.")
         except KeyboardInterrupt:
             self.close("stopped", patience=0)
             raise
@@ -202,7 +170,7 @@ class Tracker(Observer):
     def log(self, step: int, figures: dict[str, Any]) -> None:
         """Send the metrics of a step."""
         for courier in self.couriers:
-            courier.put("log", (step, figures))
+            courier.put("log", step, figures)
         self._report()
 
     def artifact(self, path: Path) -> None:
@@ -213,12 +181,11 @@ class Tracker(Observer):
     def close(self, status: str, patience: float | None = None) -> list[str]:
         """Wait for the trackers; return a message for each that lacks metrics.
 
-        A tracker without progress for `patience` seconds (default: `PATIENCE`) is abandoned, each of them after `MOST`
-        times as long, and all of them on KeyboardInterrupt. `status`: "finished", "stopped", or "failed".
+        A tracker without progress for `patience` seconds (default: `PATIENCE`) is abandoned, and each on
+        KeyboardInterrupt. `status`: "finished", "stopped", or "failed".
         """
         self._report()
         for courier in self.couriers:
-            courier.ending.set()
             courier.put("finish", status)
         why = self._wait(PATIENCE if patience is None else patience)
         messages = list[str]()
@@ -236,14 +203,12 @@ class Tracker(Observer):
     def _wait(self, patience: float) -> str:
         """Wait until each is done or abandoned; return why."""
         begun = time.monotonic()
-        report_at = begun + 2
         try:
-            while waiting := [one for one in self.couriers if not one.done.is_set() and not one.over(begun, patience)]:
-                if time.monotonic() > report_at:
-                    names = " and ".join(one.name for one in waiting)
-                    self.say(f"Waiting for {names} to receive the last metrics; press Ctrl-C to skip.")
-                    report_at = math.inf
-                waiting[0].done.wait(0.05)  # not join: if Ctrl-C interrupts it, it takes the thread for finished
+            for one in self.couriers:
+                if not one.done.wait(min(2, patience)) and patience > 2:
+                    self.say(f"Waiting for {one.name} to receive the last metrics; press Ctrl-C to skip.")
+                while not one.done.wait(0.05) and time.monotonic() < max(begun, one.moved) + patience:
+                    pass
         except KeyboardInterrupt:
             return "Ctrl-C was pressed while waiting for it"
         return "it does not respond"
@@ -259,21 +224,20 @@ class _Courier:
 
     def __init__(self, kind: type[Backend], *given: Any) -> None:
         self.name, self.page, self.messages = kind.__name__, "", deque[str]()
-        self.started = self.late = self.failed = False
-        self.settled = threading.Event()  # it has started, failed, or waits for its server
-        self.ending, self.done = threading.Event(), threading.Event()
+        self.started = self.failed = False
+        self.settled, self.done = threading.Event(), threading.Event()  # it has started or failed; it has ended
         self.taken: int | None = None  # the last step
         self.moved = time.monotonic()  # when it made progress
-        self.queue: queue.Queue[tuple[str, Any]] = queue.Queue(ROOM)
+        self.queue: queue.Queue[tuple[Any, ...]] = queue.Queue(ROOM)
         with contextlib.suppress(Exception):  # the thread reports it
             # Not in the thread: a worker forked meanwhile would wait forever for a half-finished import.
             importlib.import_module(kind.module)
         threading.Thread(target=self._work, args=(kind, *given), daemon=True).start()
 
-    def put(self, what: str, argument: Any) -> None:
+    def put(self, what: str, *arguments: Any) -> None:
         try:
             if not self.failed:
-                self.queue.put_nowait((what, argument))
+                self.queue.put_nowait((what, *arguments))
         except queue.Full:
             self.leave_out(f"its queue of {ROOM} entries is full")
 
@@ -282,56 +246,27 @@ class _Courier:
             self.messages.append(f"{self.name} is not used{' from here on' * self.started}: {why}.")
         self.failed = True
 
-    def over(self, begun: float, patience: float) -> bool:
-        """Whether its time at the end of the run, since `begun`, is over."""
-        until = max(self.moved + patience, begun + STUCK)
-        return time.monotonic() > min(until, begun + MOST * patience)
-
     def lacking(self) -> str:
         what = "has no metrics" if self.taken is None else f"lacks the metrics after step {self.taken}"
         return f"{self.name} {what}; {LINES} has them."
 
-    def delayed(self, why: str) -> None:
-        if not self.late:
-            self.messages.append(f"{self.name} is not used yet: {why}. Training goes on, with all metrics in {LINES}.")
-        self.late = True
-
     def _work(self, kind: type[Backend], *given: Any) -> None:
         try:
-            while problem := kind.problem():
-                self.delayed(problem)
-                self.settled.set()
-                if self.ending.wait(RETRY):
-                    self.failed = True
-                    return
             tracker = kind(*given)
-            if self.late and not self.ending.is_set():
-                self.messages.append(f"{self.name} responds now and gets all metrics.")
             self.started, self.page = True, tracker.page
             self.settled.set()
-            self._deliver(tracker)
+            what = ""
+            while what != "finish" and not self.failed:
+                what, *arguments = self.queue.get()
+                getattr(tracker, what)(*arguments)
+                self.moved = time.monotonic()
+                if what == "log":
+                    self.taken = arguments[0]
         except BaseException as error:
             self.leave_out(_one_line(error))
         finally:
             self.settled.set()
             self.done.set()
-
-    def _deliver(self, tracker: Backend) -> None:
-        what = ""
-        while what != "finish" and not self.failed:
-            entries = [self.queue.get()]
-            while not self.queue.empty():
-                entries.append(self.queue.get())
-            for what, group in groupby(entries, key=itemgetter(0)):
-                arguments = [argument for _, argument in group]
-                self.moved = time.monotonic()
-                if what == "log":  # all rows at once
-                    tracker.log(arguments)
-                    self.taken = arguments[-1][0]
-                else:
-                    for argument in arguments:
-                        getattr(tracker, what)(argument)
-                        self.moved = time.monotonic()
 
 
 def _one_line(error: BaseException) -> str:
@@ -355,22 +290,17 @@ def _for_a_browser(address: str) -> str:
     return server._replace(netloc=server.netloc.rpartition("@")[2]).geturl().rstrip("/") * (server.scheme[:4] == "http")
 
 
-def _unreachable(address: str) -> str:
-    """Whether no server responds at the address, and the remedy: the client would hang for minutes."""
+def _reach(address: str) -> None:
+    """Raise RuntimeError with the remedy if no server responds at the address: the client would try for minutes."""
     server = urlsplit(address)
     web = server.scheme in ("http", "https")
     if not address or (web and not server.hostname):
         raise RuntimeError("MLFLOW_TRACKING_URI is not the address of a server")
     if not web or (server.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(server.hostname)):
-        return ""  # a database, Databricks, or a server behind a proxy: only the client can tell
+        return  # a database, Databricks, or a server behind a proxy: only the client can tell
     port = server.port or (443 if server.scheme == "https" else 80)
     try:
         socket.create_connection((server.hostname, port), timeout=STARTUP / 2).close()
-        return ""
     except OSError:
-        remedy = "check MLFLOW_TRACKING_URI"
-        if _is_the_projects(address):
-            remedy = "start it with `./launch up`"
-        elif server.hostname in ("localhost", "127.0.0.1", "::1") and Path("/etc/gpukit").is_dir():
-            remedy = "in the container, localhost is the container itself, so use this machine's address"
-        return f"no server responds at {server.hostname}:{port}; {remedy}"
+        remedy = "start it with `./launch up`" if _is_the_projects(address) else "check MLFLOW_TRACKING_URI"
+        raise RuntimeError(f"no server responds at {server.hostname}:{port}; {remedy}") from None

@@ -36,8 +36,10 @@ def read(path: Path) -> Any:
     return parse(path.read_text(encoding="utf-8-sig"))
 
 
-def parse(text: str, kind: str = "SafeLoader") -> Any:
+def parse(text: str, kind: str = "SafeLoader", several: bool = False) -> Any:
     """A YAML file, with Compose's !reset and !override. With BaseLoader, all values are strings, also the key `on`.
+
+    `several`: it may have several documents, as for Kubernetes; they are values by their number.
 
     Raises:
         ValueError: it is not YAML.
@@ -61,7 +63,7 @@ def parse(text: str, kind: str = "SafeLoader") -> Any:
     Loader.add_constructor("!reset", lambda loader, node: Reset())
     Loader.add_constructor("!override", override)
     try:
-        return yaml.load(text, Loader)
+        return dict(enumerate(yaml.load_all(text, Loader))) if several else yaml.load(text, Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""

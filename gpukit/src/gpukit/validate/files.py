@@ -50,7 +50,7 @@ OPTIONAL = (
     "README.md",
 )
 PATTERNS = (".github/workflows/*.yml", "cluster/*.sbatch", "cluster/*.yaml", "monitoring/*.yml", ".vscode/*.json")
-SLURM = "cluster/train.sbatch"
+SLURM, KUBERNETES = "cluster/train.sbatch", "cluster/job.yaml"
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 COMMANDS = ("mkdir", "umask", "ln", "touch", "docker")  # of initialize.sh, whether this machine has them or not

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,8 @@ class Validation:
                 from gpukit.validate import compose
 
                 schema = "workflow" if name.startswith(".github/") else ""
-                content = self.content(name, lambda text: compose.parse(text, "BaseLoader"), schema)
+                read = partial(compose.parse, kind="BaseLoader", several=name == files.KUBERNETES)
+                content = self.content(name, read, schema)
                 if name == files.ANSWERS:
                     self.add(files.answers, content, stack)
 

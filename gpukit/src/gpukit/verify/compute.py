@@ -104,16 +104,6 @@ def attention(probes: Any, stack: Stack) -> Finding:
     return passed(f"correct in {answer['kind']}: {', '.join(answer['ways']) or 'the default'}")
 
 
-@torch_check("amp", "Mixed precision", needs="tensor", causes=("half-precision-fails", *COMMON), skip=without_gpu)
-def amp(probes: Any, stack: Stack) -> Finding:
-    """The loss decreases in twenty steps with autocast in fp16 and GradScaler."""
-    answer = probes.amp.result()
-    seen = f"loss {answer['first']:.3g} to {answer['last']:.3g} in 20 steps, scale {answer['scale']:g}"
-    if not (math.isfinite(answer["last"]) and answer["last"] < answer["first"]):
-        return problem("half-precision-fails", seen, "a decreasing loss")
-    return passed(seen)
-
-
 @torch_check(
     "loader",
     "DataLoader",

@@ -28,7 +28,6 @@ from gpukit.verify.probes import (
     found,
     run,
 )
-from gpukit.verify.software import MODULES
 from gpukit.verify.torch_process import TorchError, TorchProcess
 
 IMPORT_LIMIT, DEVICE_LIMIT, COMPILE_LIMIT = 120, 60, 180
@@ -190,16 +189,8 @@ class Container(Probes):
         return self._ask(self._torch, "attention", "cuda:0", self._half(), limit=DEVICE_LIMIT)
 
     @cached_property
-    def amp(self) -> Outcome:
-        return self._ask(self._torch, "amp", "cuda:0", limit=DEVICE_LIMIT)
-
-    @cached_property
     def memory_patterns(self) -> tuple[Outcome, ...]:
         return self._on_each("pattern", self.stress and not self.in_use_by)
-
-    @cached_property
-    def out_of_memory(self) -> Outcome:
-        return self._ask(self._torch, "out_of_memory", "cuda:0", limit=DEVICE_LIMIT)
 
     @cached_property
     def transfers(self) -> tuple[Outcome, ...]:
@@ -235,11 +226,6 @@ class Container(Probes):
                 return whole, self._ask(self._other, "train", device, file, True, limit=DEVICE_LIMIT)
         except OSError as error:
             return (Outcome(device, error=TorchError("OSError", str(error))),)
-
-    @cached_property
-    def trackers(self) -> tuple[Outcome, ...]:
-        there = [module for module in MODULES if importlib.util.find_spec(module)]
-        return tuple(self._ask(self._torch, "dry_run", name, limit=DEVICE_LIMIT) for name in there)
 
     @cached_property
     def assembler(self) -> tuple[str, tuple[str, ...]] | None:

@@ -141,29 +141,6 @@ def attention(device: str, kind: str) -> dict[str, Any]:
     return answer
 
 
-def amp(device: str) -> dict[str, Any]:
-    """Twenty steps in fp16 with autocast and GradScaler: the loss must decrease."""
-    import torch
-
-    kind = device.partition(":")[0]
-    torch.manual_seed(14)
-    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    scaler = torch.amp.GradScaler(kind)
-    inputs = torch.randn(256, 32).to(device)
-    wanted = inputs[:, :1] - inputs[:, 1:2]
-    losses = []
-    for _ in range(20):
-        optimizer.zero_grad()
-        with torch.autocast(kind, dtype=torch.float16):
-            loss = torch.nn.functional.mse_loss(model(inputs), wanted)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(float(loss))
-    return {"first": losses[0], "last": losses[-1], "scale": float(scaler.get_scale())}
-
-
 def train(device: str, file: str, resume: bool) -> dict[str, Any]:
     """Ten steps with dropout and a checkpoint after the fifth, or the last five steps from that checkpoint.
 
@@ -176,7 +153,6 @@ def train(device: str, file: str, resume: bool) -> dict[str, Any]:
 
 def _steps(device: str, file: str, resume: bool = False) -> list[float]:
     import os
-    from pathlib import Path
 
     import torch
 
@@ -267,35 +243,6 @@ def pattern(device: str, stress: bool) -> dict[str, Any]:
     del blocks, numbers
     torch.cuda.empty_cache()
     return {"bytes": count * BLOCK, "wrong": wrong[:8], **memory}
-
-
-def out_of_memory(device: str) -> dict[str, Any]:
-    """Allocate more than the GPU has: this must raise an exception, and leave no memory allocated.
-
-    torch's own limit is set where the driver would not refuse: with shared memory and in WSL.
-    """
-    import torch
-
-    memory = free(device)
-    limited = memory["shared"] or Path("/dev/dxg").exists()
-    before, share = torch.cuda.memory_reserved(device), fraction(device)
-    if limited:
-        limit = before + 2 * BLOCK
-        torch.cuda.set_per_process_memory_fraction(limit / memory["total"], device)
-        size = 4 * BLOCK + limit
-    else:
-        size = memory["total"] + GIGABYTE
-    caught = ""
-    try:
-        torch.empty(size, dtype=torch.uint8, device=device)
-    except torch.cuda.OutOfMemoryError as error:
-        caught = type(error).__name__
-    finally:
-        if limited:
-            torch.cuda.set_per_process_memory_fraction(share, device)
-    torch.cuda.empty_cache()
-    works = float(torch.ones(1024, device=device).sum()) == 1024  # the device still works
-    return {"caught": caught, "works": works, "kept": torch.cuda.memory_reserved(device) - before}
 
 
 def transfer(device: str) -> dict[str, Any]:

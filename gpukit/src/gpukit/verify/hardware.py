@@ -46,24 +46,6 @@ def memory(probes: Any, stack: Stack) -> Finding:
 
 
 @torch_check(
-    "oom",
-    "Out of memory",
-    needs="memory",
-    causes=("memory-limit-ineffective", "memory-not-released", *COMMON),
-    skip=without_gpu,
-)
-def oom(probes: Any, stack: Stack) -> Finding:
-    """Allocating more than the GPU has raises an error that a program can catch, and all memory is released."""
-
-    answer = probes.out_of_memory.result()
-    if not answer["caught"]:
-        return problem("memory-limit-ineffective", "no error", "an error")
-    if not answer["works"] or answer["kept"] > 0:
-        return problem("memory-not-released", f"{answer['kept'] >> 20} MiB not released", "all memory released")
-    return passed("caught, memory released")
-
-
-@torch_check(
     "transfer",
     "Host-GPU copies",
     needs="tensor",

@@ -32,13 +32,6 @@ def user(probes: Any, stack: Stack) -> Finding:
     return passed(f"{seen}, the owner of {me.workspace}")
 
 
-@check("credentials", "Credentials", project=True)
-def credentials(probes: Any, stack: Stack) -> Finding:
-    """The names of those that are set. Values are never printed, and none is required."""
-    there, missing = probes.credentials
-    return passed(f"set: {', '.join(there) or 'none'}; not set: {', '.join(missing) or 'none'}")
-
-
 MIN_DISK_GB = 1.0  # with less, a checkpoint or a compiled kernel may not fit
 
 
@@ -203,7 +196,7 @@ def limits(probes: Any, stack: Stack) -> Finding:
     return passed(f"locked memory {_size(found['memlock'])}, stack {_size(found['stack'])}, {files} open files")
 
 
-@check("cpus", "CPUs", causes="cpu-quota-small cpus-far-from-gpu")
+@check("cpus", "CPUs", causes="cpu-quota-small")
 def cpus(probes: Any, stack: Stack) -> Finding:
     """The CPUs that this process can run on, and the container's CPU quota."""
     has = probes.processors
@@ -218,22 +211,7 @@ def cpus(probes: Any, stack: Stack) -> Finding:
             "about as many threads as CPUs",
             number=max(1, int(usable)),
         )
-    far = [near for near in has.near if not has.ours & processors(near)]
-    if far and len(far) == len(has.near):
-        return problem(
-            "cpus-far-from-gpu", f"{seen}; the GPU's socket has {far[0]}", "CPUs of the GPU's socket", near=far[0]
-        )
     return passed(seen)
-
-
-def processors(listed: str) -> set[int]:
-    """The numbers in the kernel's notation 0-3,8."""
-    found: set[int] = set()
-    for part in listed.split(","):
-        first, _, last = part.strip().partition("-")
-        if first.isdigit():
-            found.update(range(int(first), int(last or first) + 1))
-    return found
 
 
 @check("ram", "Memory", causes="memory-low")
@@ -248,14 +226,4 @@ def ram(probes: Any, stack: Stack) -> Finding:
     seen += f", swap {has.swap_gb:.0f} GB" if has.swap_gb else ", no swap"
     if has.free_gb < MIN_RAM_GB:
         return problem("memory-low", seen, f"at least {MIN_RAM_GB:g} GB free")
-    return passed(seen)
-
-
-@check("clock", "Clock", causes="clock-wrong", project=True)
-def clock(probes: Any, stack: Stack) -> Finding:
-    """The clock is not behind the dates of the project's files."""
-    now, newest = probes.clock
-    seen = now.date().isoformat()
-    if newest is not None and (newest - now).days >= 1:
-        return problem("clock-wrong", seen, f"{newest.date().isoformat()} (the date of this project's files) or later")
     return passed(seen)

@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -73,8 +72,6 @@ class Processors:
     allowed: int
     quota: float | None = None
     threads: str = ""  # OMP_NUM_THREADS
-    ours: frozenset[int] = frozenset()  # the numbers of those it may run on
-    near: tuple[str, ...] = ()  # for each GPU the CPUs of its socket; empty on a machine with one socket
 
 
 @dataclass(frozen=True)
@@ -155,9 +152,6 @@ class Imported:
 # Folders that libraries fill; all of them are optional except the first.
 CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "UV_CACHE_DIR")
 COMMAND_LIMIT = 15
-# Variables and files with credentials.
-CREDENTIALS = ("HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "AWS_ACCESS_KEY_ID", "KAGGLE_KEY")
-CREDENTIAL_FILES = (".netrc", ".cache/huggingface/token", ".aws/credentials", ".kaggle/kaggle.json")
 GIGABYTE = 1 << 30
 LIMITS = ("memlock", "stack", "nofile")
 
@@ -241,9 +235,7 @@ class Probes:
     def processors(self) -> Processors:
         allowed = len(os.sched_getaffinity(0))
         threads = self.environment.get("OMP_NUM_THREADS", "")
-        near = tuple(smi.near(card.bus) for card in self.smi.cards) if self.gpu_nodes and smi.sockets() > 1 else ()
-        ours = frozenset(os.sched_getaffinity(0))
-        return Processors(os.cpu_count() or allowed, allowed, smi.quota(), threads, ours, tuple(filter(None, near)))
+        return Processors(os.cpu_count() or allowed, allowed, smi.quota(), threads)
 
     @cached_property
     def ram(self) -> Ram:
@@ -254,13 +246,6 @@ class Probes:
         free = here["MemAvailable"] if limit is None else min(here["MemAvailable"], max(0, limit - used))
         gigabytes = (here.get("MemTotal", 0), free, limit, here.get("SwapTotal", 0))
         return Ram(*(None if each is None else each / GIGABYTE for each in gigabytes))
-
-    @cached_property
-    def clock(self) -> tuple[datetime, datetime | None]:
-        """The time now, and the newest date of stack.json and the build's record."""
-        files = [root() / "stack.json", guard.RECORD]
-        times = [file.stat().st_mtime for file in files if file.is_file()]
-        return datetime.now(), datetime.fromtimestamp(max(times)) if times else None
 
     @cached_property
     def user(self) -> User:
@@ -404,14 +389,6 @@ class Probes:
     @cached_property
     def python_header(self) -> bool:
         return Path(sysconfig.get_path("include"), "Python.h").is_file()
-
-    @cached_property
-    def credentials(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of those that are set and not set; never a value."""
-        home = Path(self.environment.get("HOME") or "/")
-        there = [name for name in CREDENTIALS if self.environment.get(name)]
-        there += [f"~/{name}" for name in CREDENTIAL_FILES if os.access(home / name, os.R_OK)]
-        return tuple(there), tuple(name for name in CREDENTIALS if name not in there)
 
     @cached_property
     def kernel(self) -> Kernel | None:

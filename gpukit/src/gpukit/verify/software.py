@@ -12,7 +12,7 @@ from gpukit.findings.finding import WARN, Finding, count, passed, problem, skipp
 from gpukit.project.stack import Stack, minor
 from gpukit.verify.gpu import on_cpu
 from gpukit.verify.probes import Imported
-from gpukit.verify.torch_process import last_line, summary
+from gpukit.verify.torch_process import last_line
 
 
 @check("gpukit", "gpukit version", causes="image-older-than-wheel", project=True)
@@ -218,30 +218,6 @@ def jupyter(probes: Any, stack: Stack) -> Finding:
             "jupyter-other-python", f"{kernel.name}: {kernel.command} in {kernel.prefix}", own, name=kernel.name
         )
     return passed(f"{kernel.name}: this Python")
-
-
-MODULES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases", "mlflow": "MLflow"}
-
-
-@check(
-    "tracking",
-    "Trackers",
-    needs="import room",
-    causes="tracker-fails tracker-writes-nothing",
-    level="full",
-    project=True,
-)
-def tracking(probes: Any, stack: Stack) -> Finding:
-    """Each installed tracker logs one metric, offline, to a temporary folder."""
-    if not probes.trackers:
-        return skipped("no-tracker")
-    for outcome in probes.trackers:
-        tracker = MODULES[outcome.device]
-        if outcome.error:
-            return problem("tracker-fails", f"{tracker}: {summary(outcome.error)}", "a logged metric", tracker=tracker)
-        if not outcome.answer["files"]:
-            return problem("tracker-writes-nothing", f"{tracker}: no file", "a logged metric", tracker=tracker)
-    return passed(f"{', '.join(MODULES[outcome.device] for outcome in probes.trackers)}: logged offline")
 
 
 # Usual causes of an ImportError that do not apply here: `packages` and `conflicts` have passed.

@@ -199,40 +199,6 @@ def _read(file: Path) -> str:
         return ""
 
 
-def dry_run(module: str) -> dict[str, Any]:
-    """Log one metric to a temporary folder. Runs in the worker."""
-    with tempfile.TemporaryDirectory(prefix="gpukit-tracker-") as folder:
-        {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}[module](folder)
-        return {"files": sum(len(files) for _, _, files in os.walk(folder))}
-
-
-def _tensorboard(folder: str) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(folder)
-    writer.add_scalar("loss", 1.0, 0)
-    writer.close()
-
-
-def _wandb(folder: str) -> None:
-    import wandb
-
-    run = wandb.init(mode="offline", dir=folder, project="verify", settings=wandb.Settings(silent=True, console="off"))
-    run.log({"loss": 1.0})
-    run.finish()
-
-
-def _mlflow(folder: str) -> None:
-    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # only in this process: the project logs to a server
-    for name in ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"):
-        os.environ.pop(name, None)  # an experiment on that server
-    import mlflow
-
-    mlflow.set_tracking_uri(Path(folder, "runs").as_uri())
-    with mlflow.start_run():
-        mlflow.log_metric("loss", 1.0)
-
-
 def _function(name: str) -> Callable[..., dict[str, Any]]:
     return getattr(exercises, name, None) or globals()[name]
 

@@ -1,0 +1,58 @@
+"""Jobs that a cluster runs: .launch/ has a file for each, because SQLite does not work on a network file system."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from gpukit.project.messages import RefusalError
+
+# The answers to the question `cluster`, in its order, and their files.
+FILES = {"slurm": "cluster/train.sbatch", "kubernetes": "cluster/job.yaml", "skypilot": "cluster/sky.yaml"}
+PLACES = {"slurm": ".launch/slurm", "kubernetes": ".launch/kubernetes"}
+
+
+def write(folder: Path, job: dict[str, Any]) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = folder / f"{job['id']}.{os.getpid()}"
+    draft.write_text(json.dumps(job), encoding="utf-8")
+    draft.replace(folder / f"{job['id']}.json")
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """All jobs; a damaged file is left out."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+    return found
+
+
+def stored(root: Path) -> list[dict[str, Any]]:
+    """This project's jobs on clusters, as they were when the cluster was last asked."""
+    return [job for place in PLACES.values() for job in read(root / place)]
+
+
+def codes(root: Path, since: float) -> set[str]:
+    """The code of the jobs on clusters that have not ended, or not before that moment."""
+    return {job.get("code", "") for job in stored(root) if (job["ended"] or math.inf) >= since}
+
+
+def new(id: str, command: list[str], **facts: Any) -> dict[str, Any]:
+    """A job that waits, with the fields that the table of jobs shows."""
+    now = time.time()
+    job = {"id": id, "state": "queued", "command": command, "submitted": now, "position": now}
+    job |= {"note": "", "status": None, "started": None, "ended": None, "ran": 0, "starts": 0, "wanted": ""}
+    return {**job, "after": None, "priority": 0, **facts}
+
+
+def lacking(root: Path, answer: str) -> RefusalError:
+    """The refusal if the project has no file for a cluster, with the answers that add it."""
+    chosen = [name for name, file in FILES.items() if name == answer or (root / file).is_file()]
+    update = f"./launch update --to current --answers cluster='[{', '.join(chosen)}]'"
+    return RefusalError(f"This project has no {FILES[answer]}: `{update}` adds it.")
