@@ -15,6 +15,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import yaml
 from copier import run_copy
 from copier.errors import UserMessageError
 
@@ -176,6 +177,8 @@ def parsed(project: Path) -> None:
             json.loads(text)
         elif path.suffix == ".toml":
             tomllib.loads(text)
+        elif path.parent.name == "cluster" and path.suffix == ".yaml":
+            list(yaml.safe_load_all(text))  # Kubernetes: several documents
         elif path.suffix in (".yml", ".yaml"):
             compose.read(path)
         elif path.suffix == ".py":
@@ -424,6 +427,7 @@ def test_a_dockerfile_is_read_in_one_sitting(everything: dict[str, Path]) -> Non
 
 
 CREATED = {
+    ".launch/jobs/ID",
     "checkpoints/",
     ".env",
     "error.txt",

@@ -39,7 +39,7 @@ from tests.conftest import HERE, ROOT, git, quick
 SOURCE = ROOT / "gpukit/src/gpukit"
 HARDWARE = list(data("cards"))
 OURS = re.compile(r"`((?:\w+=\S+ )*(?:\./launch|gpukit|copier|uvx)(?: [^`]*)?)`")
-OUTSIDE = ("doctor", "plan", "verify", "setup", "explain", "vendor")  # vendor: by an installed gpukit
+OUTSIDE = ("adopt", "doctor", "plan", "verify", "setup", "explain", "vendor")  # vendor: by an installed gpukit
 CHECKS = {"doctor": doctor.CHECKS, "verify": verify.CHECKS}
 # Blanks in sentences that stand for one word; {answers} and {install} are filled in for each hardware.
 BLANK = re.compile(r"\{[^}]*\}")

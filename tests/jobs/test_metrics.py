@@ -125,7 +125,7 @@ def test_the_table_on_the_command_line_shows_progress(root: Path, capsys: pytest
     with Table(queue.folder(root)) as table:
         table.update(1, started=time.time() - 60)
         shown = lines(table.recent(1000), root)
-        show(table.get(1), root)
+        show(table.get(1), root, as_json=False)
     at = next(at for at, line in enumerate(shown) if "--name=job-1" in line)
     assert shown[at + 1].strip() == "step 1450/1550, 1 min left, loss 0.0058"
     assert "step 1450/1550" in capsys.readouterr().out

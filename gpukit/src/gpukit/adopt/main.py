@@ -149,10 +149,9 @@ def confirm_names(found: Found, yes: bool) -> None:
         return
     shown = ", ".join(found.extra)
     if not trial.terminal():
-        lines = " ".join(f"--extra {line}" for line in found.extra)
         raise RefusalError(
             f"No file names the dependencies. By {found.origin}, they are {shown}: `gpukit adopt --yes` takes these, "
-            f"or name them: `gpukit adopt {lines}`.",
+            f"or name them: `gpukit adopt --extra {' --extra '.join(found.extra)}`.",
             id="adopt-no-dependencies",
         )
     print(f"No file names the dependencies. By {found.origin}, they are: {shown}")

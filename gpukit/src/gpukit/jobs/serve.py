@@ -100,8 +100,10 @@ class ServiceWorker(Worker):
     def close(self) -> None:
         if self.server:
             self.server.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 self.server.wait(timeout=5)
+            except subprocess.TimeoutExpired:  # it waits for those who still read from it
+                self.server.kill()
 
     # The GPUs: no job starts until a program has used those that are free, so that a lost GPU fails no second job
 

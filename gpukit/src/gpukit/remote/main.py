@@ -87,7 +87,7 @@ class Remote:
 
     def act(self, argv: list[str]) -> int:
         command = self.options.command
-        say(f"{self.host.destination}: `./launch {command}` in {self.host.folder}")
+        say(f"{self.host.destination}: {command}, in {self.host.folder}")
         sends = command not in ABOUT_WHAT_IS_THERE and not (command == "jobs" and self.options.ACTION in OF_JOBS)
         if self.dry:
             return self.show(argv, sends)
