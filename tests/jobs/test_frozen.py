@@ -23,7 +23,7 @@ from tests.jobs.test_jobs import SOURCE, Queue, queue, root  # noqa: F401
 # Prints what it finds; HEAD is its own code.
 SHOW = """
 import os, pathlib, subprocess
-print(sorted((str(path), path.read_text()) for path in pathlib.Path("src").rglob("*.py")))
+print(sorted((str(path), path.read_text()) for path in pathlib.Path("src").rglob("*.py") if path.is_file()))
 git = lambda *words: subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
 print(git("rev-parse", "HEAD"), git("status", "--porcelain"), git("diff", "HEAD"))
 pathlib.Path("outputs", os.environ["GPUKIT_JOB"]).write_text(pathlib.Path("data/kept").read_text())
@@ -44,8 +44,8 @@ def write(folder: Path, path: str, text: str) -> None:
 
 
 def sources(folder: Path) -> str:
-    found = [(str(path.relative_to(folder)), path.read_text()) for path in (folder / "src").rglob("*.py")]
-    return str(sorted(found))
+    files = [path for path in (folder / "src").rglob("*.py") if path.is_file()]
+    return str(sorted((str(path.relative_to(folder)), path.read_text()) for path in files))
 
 
 def state(folder: Path) -> list[str]:
@@ -71,11 +71,29 @@ def edits(root: Path) -> list[object]:  # noqa: F811
     def renamed() -> None:
         (root / "src/b.py").rename(root / "src/two words é.py")
 
-    def rebased() -> None:
+    def folder_for_a_file() -> None:
+        (root / "src/a.py").unlink()
+        write(root, "src/a.py/inner.py", "inner = 1\n")
+
+    def link_for_a_folder() -> None:
+        shutil.rmtree(root / "src/a.py")
+        git(root, "add", "src/deep")
+        (root / "src/deep").rename(root / "data/deep")
+        (root / "src/deep").symlink_to("../data/deep")
+
+    def deleted_branch() -> None:
         git(root, "checkout", "-qb", "other")
         git(root, "commit", "-qam", "second")
         git(root, "checkout", "-q", "main")
         git(root, "branch", "-qD", "other")
+
+    def rebased() -> None:
+        git(root, "checkout", "-qb", "work")
+        git(root, "commit", "-qam", "third")
+        git(root, "checkout", "-q", "main")
+        git(root, "commit", "-q", "--allow-empty", "-m", "fourth")
+        git(root, "checkout", "-q", "work")
+        git(root, "rebase", "-q", "main")
 
     return [
         lambda: None,
@@ -87,7 +105,12 @@ def edits(root: Path) -> list[object]:  # noqa: F811
         lambda: write(root, "src/a.py", "a = 2\n"),
         lambda: git(root, "add", "src/a.py"),
         lambda: write(root, "src/a.py", "a = 3\n"),
+        deleted_branch,
+        lambda: write(root, "src/a.py", "a = 4\n"),
         rebased,
+        folder_for_a_file,
+        link_for_a_folder,
+        lambda: git(root, "checkout", "-q", "."),
     ]
 
 
@@ -135,7 +158,7 @@ def test_each_job_runs_the_code_it_was_submitted_with(
     assert main(["jobs", "retry", "2"]) == 0
     queue.until(lambda: queue.table.get(count + 2)["state"] == "finished")
     assert queue.log(count + 2) == queue.log(2) != queue.log(1)
-    frozen.forget(repository, {queue.table.get(1)["code"]})
+    frozen.forget(repository, lambda: {queue.table.get(1)["code"]})
     if kind == "repository":
         listed = git(repository, "for-each-ref", "--format=%(refname)", "refs/gpukit").split()
         assert listed == [f"{frozen.REFS}/{queue.table.get(1)['code']}"]
@@ -225,7 +248,7 @@ def test_kills_lose_no_job_and_leave_nothing(queue: Queue, repository: Path) -> 
     place = repository / ".launch/jobs"
     queue.until(lambda: not [path for path in place.iterdir() if path.name.isdecimal()])
     frozen.remove_drafts(place, 0)
-    frozen.forget(repository, queue.table.codes(0))
+    frozen.forget(repository, lambda: queue.table.codes(0))
     assert not [path for path in place.iterdir() if path.is_dir()]
     assert git(repository, "status", "--porcelain") == " M src/a.py\n"
     listed = git(repository, "for-each-ref", "refs/gpukit").splitlines()

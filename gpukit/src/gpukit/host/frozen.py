@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import json
 import os
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from gpukit.host.git import attempt, git, names, sources
 from gpukit.project.location import is_adopted, located
@@ -23,8 +26,11 @@ from gpukit.project.messages import RefusalError
 
 PLACE = ".launch/jobs"
 REFS = "refs/gpukit/jobs"
+LAST = "frozen.json"
+SUBMODULE = "160000"  # the mode of its entry in an index
 DAYS = 30  # for which code is kept after the end of its last job, for retries
 SHARED = ("outputs", "data")  # of the project, in every checkout
+FRESH = 2.0  # seconds in which a file can change again without another time, on coarse file systems
 LARGE = 100e6  # bytes of a new file that is probably data: GitHub refuses larger ones
 NOT_KEPT = ("/outputs", "/data", "__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
 NOT_KEPT += ("/cluster/image.*", "/cluster/*.status")
@@ -47,6 +53,11 @@ def freeze(root: Path) -> str:
     files = sources(root)
     own = (root / ".git").is_dir()
     repository = root / ".git" if own else place / "code.git"
+    about = {path: found for path in files if (found := lstat(f"{root}/{path}"))}
+    state = state_of(repository if own else None, about)
+    last = remembered(place)
+    if state and state == last.get("state") and last["refs"] == references(root, repository, last["commit"]):
+        return str(last["commit"])
     if not own and not repository.exists():
         with tempfile.TemporaryDirectory(prefix="freeze-", dir=place) as draft:
             git(root, "init", "--quiet", "--bare", "--template=", f"{draft}/code.git")
@@ -57,15 +68,16 @@ def freeze(root: Path) -> str:
         with contextlib.suppress(FileNotFoundError):
             shutil.copy2(repository / "index", index)  # with its time, by which git knows which files it must read
         env = {"GIT_DIR": str(repository), "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
-        known = set(names(git(root, "ls-files", "-z", **env)))
-        ours = (".launch/", *(f"{name}/" for name in SHARED))
-        files = [path for path in files if path in known or not path.startswith(ours)]
-        refuse_what_is_no_code(root, files, known)
+        known = dict(reversed(entry.split("\t", 1)) for entry in names(git(root, "ls-files", "-z", "--stage", **env)))
+        code = code_of(about, known)
+        gone = known.keys() - code
+        there = [path for path in gone if os.path.lexists(f"{root}/{path}")]
+        changes = "\0".join([*code, *gone.difference(there)])
         note = "Storing the project's files for the job ..."
-        git(root, "update-index", "--add", "--remove", "-z", "--stdin", data="\0".join(files), note=note, **env)
-        gone = known.difference(files)
-        if gone:
-            git(root, "update-index", "--force-remove", "-z", "--stdin", data="\0".join(gone), **env)
+        update = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+        git(root, *update, data=changes, note=note, **env)
+        if there:
+            git(root, "update-index", "--force-remove", "-z", "--stdin", data="\0".join(there), **env)
         tree = git(root, "write-tree", **env).strip()
         if not own:
             index.replace(repository / "index")
@@ -76,11 +88,54 @@ def freeze(root: Path) -> str:
         dates = {f"GIT_{role}_DATE": f"@{at} +0000" for role in ("AUTHOR", "COMMITTER")}  # the same code, the same name
         above = ["-p", parent] if parent else []
         message = "The code of jobs, by `./launch submit`"
-        commit = git(
-            root, "commit-tree", tree, *above, "-m", message, GIT_DIR=str(repository), **AUTHOR, **dates
-        ).strip()
+        env = {"GIT_DIR": str(repository), **AUTHOR, **dates}
+        commit = git(root, "commit-tree", tree, *above, "-m", message, **env).strip()
     git(root, "update-ref", f"{REFS}/{commit}", commit, GIT_DIR=str(repository))
+    remember(place, {"state": state, "commit": commit, "refs": [commit, *head[:1]]})
     return commit
+
+
+# What was frozen last: a submission of the same files needs two processes of git instead of eight.
+
+
+def state_of(repository: Path | None, about: dict[str, os.stat_result]) -> str:
+    """A hash that changes with the files and the index; empty if one is so new that its time may not change with it."""
+    digest = hashlib.sha256()
+    found = dict(about)
+    if repository and (repository / "index").exists():
+        found["/index"] = (repository / "index").stat()
+    for path, one in found.items():
+        facts = (one.st_mode, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns)
+        digest.update(f"{path}\0{facts}\n".encode(errors="surrogateescape"))
+    newest = max((one.st_ctime for one in found.values()), default=0.0)
+    return "" if newest > time.time() - FRESH else digest.hexdigest()
+
+
+def lstat(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:  # it was removed just now
+        return None
+
+
+def references(root: Path, repository: Path, commit: str) -> list[str]:
+    """The commits of the code's own ref and of HEAD, as far as they exist."""
+    asked = ("rev-parse", "--revs-only", f"{REFS}/{commit}", "HEAD")
+    return attempt(root, *asked, GIT_DIR=str(repository)).out.split()
+
+
+def remembered(place: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((place / LAST).read_text(encoding="ascii")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def remember(place: Path, facts: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory(prefix="freeze-", dir=place) as draft:
+        new = Path(draft, LAST)
+        new.write_text(json.dumps(facts), encoding="ascii")
+        new.replace(place / LAST)
 
 
 def made(root: Path) -> Path:
@@ -90,16 +145,27 @@ def made(root: Path) -> Path:
     return located(PLACE, root)
 
 
-def refuse_what_is_no_code(root: Path, files: list[str], known: set[str]) -> None:
-    for path in files:
-        about = os.lstat(f"{root}/{path}")
-        if stat.S_ISDIR(about.st_mode):
-            raise RefusalError(
-                f"{path} is a repository of its own, which a job's code cannot contain: remove it, {LATEST}."
-            )
-        if about.st_size > LARGE and path not in known:
-            size = f"{about.st_size / 1e9:.1f} GB"
+def code_of(about: dict[str, os.stat_result], known: dict[str, str]) -> list[str]:
+    """The files that are the code. `known`: those in the index, by their mode, object, and stage.
+
+    Raises RefusalError for repositories, and for large files that are not in the index.
+    """
+    links = tuple(f"{path}/" for path, one in about.items() if stat.S_ISLNK(one.st_mode))
+    ours = (".launch/", *(f"{name}/" for name in SHARED))
+    found = []
+    for path, one in about.items():
+        if path.startswith(links) or (path not in known and path.startswith(ours)):
+            continue  # a folder in the index that is a link now, or ours
+        if stat.S_ISDIR(one.st_mode):
+            if known.get(path, SUBMODULE).startswith(SUBMODULE):
+                sentence = f"{path} is a repository of its own, which a job's code cannot contain: remove it, {LATEST}."
+                raise RefusalError(sentence)
+            continue  # a file in the index that is a folder now
+        if one.st_size > LARGE and path not in known:
+            size = f"{one.st_size / 1e9:.1f} GB"
             raise RefusalError(f"{path} has {size}, and git would commit it: add it to .gitignore, {LATEST}.")
+        found.append(path)
+    return found
 
 
 @contextlib.contextmanager
@@ -122,12 +188,15 @@ def _locked(root: Path, kind: int) -> Iterator[bool]:
         yield free
 
 
-def forget(root: Path, needed: set[str]) -> None:
-    """Let git remove the code that is not `needed` any more."""
+def forget(root: Path, needed: Callable[[], set[str]]) -> None:
+    """Let git remove the code that is not `needed` any more, which is asked when no `submitting` is open."""
     with _locked(root, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
-        for repository in repositories(root) if alone else ():
+        if not alone:
+            return
+        kept = needed()
+        for repository in repositories(root):
             listed = git(root, "for-each-ref", "--format=%(refname)", REFS, GIT_DIR=str(repository)).split()
-            old = "".join(f"delete {ref}\n" for ref in listed if ref.rpartition("/")[2] not in needed)
+            old = "".join(f"delete {ref}\n" for ref in listed if ref.rpartition("/")[2] not in kept)
             if old:
                 git(root, "update-ref", "--stdin", data=old, GIT_DIR=str(repository))
 

@@ -107,17 +107,15 @@ def sources(folder: Path) -> list[str]:
 
     `.env` is never among them. In a folder that is not in a repository, its `.gitignore` files still count.
     """
-    inside = attempt(folder, "rev-parse", "--is-inside-work-tree").out.strip() == "true"
-    if inside:
-        listed = _sources(folder)
-    else:
+    command = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    try:
+        listed = git(folder, *command)
+    except RefusalError:
+        if attempt(folder, "rev-parse", "--is-inside-work-tree").out.strip() == "true":
+            raise
         with tempfile.TemporaryDirectory(prefix="gpukit-") as temporary:
             git(folder, "init", "--quiet", "--bare", temporary)
-            listed = _sources(folder, f"--git-dir={temporary}", f"--work-tree={folder}")
+            listed = git(folder, f"--git-dir={temporary}", f"--work-tree={folder}", *command)
+    found = {*names(listed)}
     # as texts: pathlib takes 0.1 s for 10,000 files
-    there = (path for path in set(listed) if not f"/{path}".endswith("/.env") and os.path.lexists(f"{folder}/{path}"))
-    return sorted(there)
-
-
-def _sources(folder: Path, *repository: str) -> list[str]:
-    return names(git(folder, *repository, "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
+    return sorted(path for path in found if not f"/{path}".endswith("/.env") and os.path.lexists(f"{folder}/{path}"))

@@ -72,8 +72,7 @@ def submit(root: Path, options: Any) -> int:
         with frozen.submitting(root):
             facts["code"] = "" if options.latest else frozen.freeze(root)
             new = slurm.submit(root, options.rest, package(root), env, variables=options.variables, **facts)
-        if not (located(frozen.PLACE, root) / "queue.sqlite").exists():  # whose worker does this otherwise
-            frozen.forget(root, records.codes(root, time.time() - frozen.DAYS * 86400))
+        records.forget_old_code(root)
         return submitted(root, slurm.get(root, new), options, f"Job {new} is handed to Slurm.")
     if isinstance(options.after, str):
         raise RefusalError("A job of this queue cannot wait for a job on a cluster.")
@@ -108,6 +107,7 @@ def to_kubernetes(root: Path, options: Any) -> int:
     with frozen.submitting(root):
         code = frozen.freeze(root)
         new = kubernetes.submit(root, options.rest, package(root), code, variables=options.variables, **asked)
+    records.forget_old_code(root)
     return submitted(root, new, options, f"Job {new['id']} is handed to Kubernetes.")
 
 
@@ -231,7 +231,8 @@ def on_slurm(root: Path, action: str, number: str, options: Any) -> int:
         return slurm.cancel(root, number)
     if action == "retry":
         variables = slurm.get(root, number)["variables"]
-        new = slurm.retry(root, number, package(root), with_variables(root, variables))
+        with frozen.submitting(root):
+            new = slurm.retry(root, number, package(root), with_variables(root, variables))
         sentence = f"Job {new} is handed to Slurm: the same command, code, and run as job {number}."
         return submitted(root, slurm.get(root, new), options, sentence)
     raise RefusalError("Slurm orders its jobs itself.")

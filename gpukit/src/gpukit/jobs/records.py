@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import frozen
+from gpukit.jobs.table import Table
 from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 
@@ -39,9 +41,19 @@ def stored(root: Path) -> list[dict[str, Any]]:
     return [job for place in PLACES.values() for job in read(located(place, root))]
 
 
-def codes(root: Path, since: float) -> set[str]:
-    """The code of the jobs on clusters that have not ended, or not before that moment."""
-    return {job.get("code", "") for job in stored(root) if (job["ended"] or math.inf) >= since}
+def forget_old_code(root: Path) -> None:
+    """Let git remove the code of jobs that ended long ago, here and on clusters."""
+    since = time.time() - frozen.DAYS * 86400
+
+    def needed() -> set[str]:
+        found = {job.get("code", "") for job in stored(root) if (job["ended"] or math.inf) >= since}
+        place = located(frozen.PLACE, root)
+        if not (place / "queue.sqlite").exists():  # it cannot be on a network file system
+            return found
+        with Table(place) as table:
+            return found | table.codes(since)
+
+    frozen.forget(root, needed)
 
 
 def new(id: str, command: list[str], **facts: Any) -> dict[str, Any]:

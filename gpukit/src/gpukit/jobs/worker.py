@@ -305,8 +305,7 @@ class Worker:
             number = int(path.name) if path.name.isdecimal() and path.is_dir() else 0
             if number and self.table.ended_before(number, math.inf):
                 self.remove_code(number)
-        since, root = time.time() - frozen.DAYS * 86400, self.place.parents[1]
-        frozen.forget(root, self.table.codes(since) | records.codes(root, since))
+        records.forget_old_code(self.place.parents[1])
 
     def change(self, job: dict[str, Any]) -> str:
         """What to report if a job does not run with the environment that the project had at its `submit`."""
