@@ -246,7 +246,7 @@ def test_kills_lose_no_job_and_leave_nothing(queue: Queue, repository: Path) -> 
     for number, text in submitted.items():
         assert queue.log(number).endswith(text), number
     place = repository / ".launch/jobs"
-    queue.until(lambda: not [path for path in place.iterdir() if path.name.isdecimal()])
+    queue.until(lambda: not [path for path in place.iterdir() if path.name.isdecimal() or path.suffix == ".gone"])
     frozen.remove_drafts(place, 0)
     frozen.forget(repository, lambda: queue.table.codes(0))
     assert not [path for path in place.iterdir() if path.is_dir()]

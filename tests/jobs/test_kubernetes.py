@@ -27,8 +27,9 @@ TRAIN = ["python", "-m", "my_gpu_project.train"]
 
 
 def job_of(case: dict[str, Any]) -> dict[str, Any]:
-    """A job before it was looked at."""
-    return records.new("kx7f4z", [*TRAIN, "--name=a"], name=case["job"], queue=case["queue"], nodes=2)
+    """A job before it was looked at, submitted an hour ago."""
+    job = records.new("kx7f4z", [*TRAIN, "--name=a"], name=case["job"], queue=case["queue"], nodes=2)
+    return {**job, "submitted": job["submitted"] - 3600}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -43,10 +44,14 @@ def test_the_state_of_a_job(name: str) -> None:
     assert known == ([case["cause"]] if case["cause"] else [])
 
 
-def test_a_job_that_was_canceled(tmp_path: Path) -> None:
-    job = {**job_of(CASES["gone"]), "wanted": "canceled"}
-    kubernetes.refresh(job, [], [], [])
-    assert job["state"] == "canceled" and not job["note"]
+def test_a_job_that_is_not_there() -> None:
+    """It was canceled, or another command is creating it just now."""
+    job = job_of(CASES["gone"])
+    canceled = {**job, "wanted": "canceled"}
+    created = {**job, "submitted": job["submitted"] + 3600}
+    for each in (canceled, created):
+        kubernetes.refresh(each, [], [], [])
+    assert [canceled["state"], canceled["note"], created["state"]] == ["canceled", "", "queued"]
 
 
 # Names
@@ -100,7 +105,7 @@ def kubectl(project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch
     monkeypatch.setenv("PATH", f"{found.folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(project)
     monkeypatch.delenv("GPUKIT_REGISTRY", raising=False)
-    monkeypatch.setattr(manifest, "build", lambda project, name: (f"{name}:0123456789ab", "amd64"))
+    monkeypatch.setattr(manifest, "build", lambda root, code, name: (f"{name}:0123456789ab", "amd64"))
     return found
 
 
@@ -265,6 +270,7 @@ def test_jobs(project: Path, kubectl: Kubectl, capsys: pytest.CaptureFixture[str
     assert again["metadata"]["name"] != name and again["spec"]["completions"] == 2
     container = again["spec"]["template"]["spec"]["containers"][0]
     assert container["args"][-2:] == ["--name", name] and container["image"] == IMAGE
+    assert again["spec"]["template"]["spec"]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
     new = capsys.readouterr().out.strip()
     name = again["metadata"]["name"]
     cluster("running")

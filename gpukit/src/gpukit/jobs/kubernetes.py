@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.jobs import manifest, pods, records
-from gpukit.jobs.kubectl import DRY, Object, Place, context, explained, kubectl, parse, read
+from gpukit.jobs.kubectl import DRY, SECONDS, Object, Place, context, explained, kubectl, parse, read
 from gpukit.jobs.progress import run_of
 from gpukit.jobs.table import FINAL
 from gpukit.project.location import located
@@ -25,6 +25,7 @@ from gpukit.project.messages import RefusalError, say
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of Kubernetes' own suffixes: they make no words
 CREATE = ("create", "--output=json", "--filename=-")
 SHOWN = ("name", "namespace", "nodes", "queue", "image")  # by `jobs show`, besides what all jobs have
+CREATING = 3 * SECONDS  # in which a new Job may not exist yet: it is recorded here first
 EVERY = 2.0  # seconds between two looks, for `logs -f`
 
 
@@ -32,17 +33,18 @@ def folder(root: Path) -> Path:
     return located(records.PLACES["kubernetes"], root)
 
 
-def submit(root: Path, command: list[str], package: str, code: str, image: str = "", **asked: Any) -> dict[str, Any]:
+def submit(
+    root: Path, command: list[str], package: str, code: str, image: tuple[str, str] | None = None, **asked: Any
+) -> dict[str, Any]:
     """Create a Job in the cluster; what is recorded of it here, with its ID, such as kx7f4z.
 
-    `code`: the commit of the project's files. `image`: one that has them; by default, it is built and pushed. `asked`:
-    nodes, gpus, queue, max_hours, and variables; None or empty for those in the file.
+    `code`: the commit of the project's files. `image`: one that has them, and its architecture; by default, it is built
+    and pushed. `asked`: nodes, gpus, queue, max_hours, and variables; None or empty for those in the file.
     """
     from gpukit.host.project import Project
 
     if not (root / manifest.SCRIPT).is_file():
         raise records.lacking(root, "kubernetes")
-    project = Project(root, os.environ)
     objects = read(str(root / manifest.SCRIPT), "app.kubernetes.io/managed-by=gpukit")
     suffix = "".join(secrets.choice(LETTERS) for _ in range(5))
     try:
@@ -53,21 +55,21 @@ def submit(root: Path, command: list[str], package: str, code: str, image: str =
         command = manifest.program(job, command, package, name)
         job["metadata"].setdefault("annotations", {})["gpukit/code"] = code
         manifest.adapt(job, name, asked["queue"], asked["max_hours"], asked["variables"])
-        repository = manifest.repository(job, project.env)
+        repository = manifest.repository(job, Project(root, os.environ).env)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         sentence = f"{manifest.SCRIPT} must have one Job with a container: restore it with `git checkout`."
         raise RefusalError(sentence) from None
     place = context()
     missing = lacking(place, [each for each in objects if each is not job])
-    container["image"] = image or f"{repository}:checked"
+    container["image"] = f"{repository}:checked"
     # What the cluster refuses is known before the image is built.
     accepted = parse(kubectl(place, *CREATE, DRY, objects=[*missing, job]))
-    if not image:
-        container["image"], architecture = manifest.build(project, repository)
-        job["spec"]["template"]["spec"].setdefault("nodeSelector", {})["kubernetes.io/arch"] = architecture
+    container["image"], architecture = image or manifest.build(root, code, repository)
+    job["spec"]["template"]["spec"].setdefault("nodeSelector", {})["kubernetes.io/arch"] = architecture
     facts = {"context": place, "namespace": accepted[-1]["metadata"]["namespace"], "name": name}
-    facts |= {"image": container["image"], "nodes": nodes, "gpus": nodes * gpus, "max_hours": asked["max_hours"]}
-    facts |= {"queue": asked["queue"], "variables": asked["variables"], "code": code, "log": ""}
+    facts |= {"image": container["image"], "architecture": architecture, "nodes": nodes, "gpus": nodes * gpus}
+    facts |= {name: asked[name] for name in ("queue", "max_hours", "variables")}
+    facts |= {"code": code, "log": ""}
     new = records.new(f"k{suffix}", command, run_folder=run_folder(container, command), **facts)
     records.write(folder(root), new)  # before it exists, so that none is lost
     try:
@@ -141,6 +143,9 @@ def look(place: Place, names: list[str]) -> tuple[list[Object], list[Object], li
 def refresh(job: dict[str, Any], there: list[Object], listed: list[Object], events: list[Object]) -> None:
     """Set the state of a job by its Job, its pods, and the events about it."""
     seen = next((each for each in there if each["metadata"]["name"] == job["name"]), None)
+    new = not job["started"] and time.time() - job["submitted"] < CREATING
+    if seen is None and new and not job["wanted"]:
+        return
     if seen is None:
         note = "" if job["wanted"] else "the cluster no longer has it: it was deleted, or it ended long ago"
         job.update(state=job["wanted"] or "failed", note=note, ended=time.time())
@@ -259,4 +264,4 @@ def retry(root: Path, number: str, package: str) -> dict[str, Any]:
         raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
     same = {name: job[name] for name in ("nodes", "queue", "max_hours", "variables")}
     same["gpus"] = job["gpus"] // job["nodes"]
-    return submit(root, job["command"], package, job["code"], job["image"], **same)
+    return submit(root, job["command"], package, job["code"], (job["image"], job["architecture"]), **same)

@@ -7,13 +7,14 @@ import math
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpukit.host import frozen
+from gpukit.host.git import git
 from gpukit.jobs.kubectl import Object
 from gpukit.jobs.records import FILES
 from gpukit.jobs.slurm import split
@@ -138,30 +139,40 @@ def repository(job: Object, environment: dict[str, str]) -> str:
     return name
 
 
-def build(project: Project, name: str) -> tuple[str, str]:
-    """Build the project's image, add a layer with its source, and push that; its name with a tag, its architecture.
+def build(root: Path, code: str, name: str) -> tuple[str, str]:
+    """Build the image of the project's files in a commit, add a layer with them, and push that.
 
-    The tag is a hash of the content.
+    Returns its name, with a tag that is a hash of the content, and its architecture.
     """
+    from gpukit.host.project import Project
     from gpukit.launch import image
 
-    project.tag = f"{project.name}-cluster"  # as yours, except for the user's id
-    image.ensure(project, gpu=False, extra=USER)
-    template = "--format={{.Id}} {{.Architecture}}"
-    base, architecture = project.engine.get("image", "inspect", template, project.tag).split()
-    targets = {target["arch"] for target in project.stack["targets"].values()}
-    if architecture not in targets:
-        raise RefusalError(
-            f"This engine builds images for {architecture}, and the project is for {' and '.join(sorted(targets))}: "
-            "submit from such a machine."
-        )
-    with tempfile.TemporaryDirectory(prefix="gpukit-") as context:  # Podman takes none from standard input
-        name = f"{name}:{copied(project, Path(context), base)[:12]}"
+    place = frozen.made(root)
+    folder = place / f"image-{os.getpid()}.new"  # one that is removed later if this is killed
+    try:
+        frozen.check_out(root, code, folder)
+        tree = git(folder, "rev-parse", "HEAD^{tree}").strip()
+        project = Project(folder, os.environ)
+        project.tag = f"{project.name}-cluster"  # as yours, except for the user's id
+        image.ensure(project, gpu=False, extra=USER)
+        template = "--format={{.Id}} {{.Architecture}}"
+        base, architecture = project.engine.get("image", "inspect", template, project.tag).split()
+        targets = {target["arch"] for target in project.stack["targets"].values()}
+        if architecture not in targets:
+            raise RefusalError(
+                f"This engine builds images for {architecture}, and the project is for {' and '.join(sorted(targets))}:"
+                " submit from such a machine."
+            )
+        name = f"{name}:{hashlib.sha256(f'{base} {tree}'.encode()).hexdigest()[:12]}"
         if project.engine.call("image", "inspect", name)[0]:
-            project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
-            code, output = project.engine.stream("build", f"--tag={name}", f"--label={project.label}", context)
-            if code:
-                raise project.engine.explain(output, "The image with your source cannot be built")
+            shutil.rmtree(folder / ".git")
+            for link in frozen.SHARED:
+                (folder / link).unlink()
+            with tempfile.TemporaryDirectory(prefix="freeze-", dir=place) as context:  # Podman takes none from stdin
+                folder.rename(Path(context, "source"))
+                add_source(project, name, Path(context))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     say(f"Pushing {name} ...")
     command = project.engine.argv("push", name)  # it shows its progress on stdout
     done = subprocess.run(command, env=project.engine.env, stdout=sys.stderr.fileno(), stderr=subprocess.PIPE)
@@ -170,22 +181,13 @@ def build(project: Project, name: str) -> tuple[str, str]:
     return name, architecture
 
 
-def copied(project: Project, context: Path, base: str) -> str:
-    """Copy the project's files to a build context; a hash of them and of the image that they are added to."""
-    from gpukit.host.git import sources
-
+def add_source(project: Project, name: str, context: Path) -> None:
+    """Build the image with the layer. `context`: a folder with the files in `source`."""
     (context / "Dockerfile").write_text(f"FROM {project.tag}\nCOPY --chown=1000:1000 source /workspace\n")
-    digest = hashlib.sha256(base.encode())
-    for path in sources(project.root):
-        file, copy = project.root / path, context / "source" / path
-        if not (file.is_symlink() or file.is_file()):
-            continue  # a submodule
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, copy, follow_symlinks=False)
-        content = os.fsencode(copy.readlink()) if copy.is_symlink() else copy.read_bytes()
-        runs = "x" if copy.lstat().st_mode & stat.S_IXUSR else ""
-        digest.update(f"{path}\0{runs}\0{len(content)}\0".encode(errors="surrogateescape") + content)
-    return digest.hexdigest()
+    project.engine.env.setdefault("DOCKER_BUILDKIT", "1")
+    code, output = project.engine.stream("build", f"--tag={name}", f"--label={project.label}", str(context))
+    if code:
+        raise project.engine.explain(output, "The image with your source cannot be built")
 
 
 def not_pushed(name: str, output: str) -> RefusalError:
