@@ -76,6 +76,7 @@ def test_no_token_is_readable_inside(project: Callable[..., Project], plain: Eng
     config = json.loads(path.read_text())
     config["containerEnv"]["HEADER"] = "Bearer ${localEnv:HF_TOKEN}"
     config["runArgs"] += [f"--volume={home}/.docker:/mnt/docker:ro", "--env=OTHER"]
+    config["mounts"].append(f"type=bind,source={home}/.aws,target=/data/aws,readonly")
     one.write(".devcontainer/cpu/devcontainer.json", json.dumps(config))
     one.user.give(one.path)
     env = {"HF_TOKEN": f"{token}11", "AWS_SESSION_TOKEN": f"{token}12", "OTHER": f"{token}13"}

@@ -17,6 +17,7 @@ import pytest
 from gpukit.cli.main import main
 from gpukit.host import frozen
 from gpukit.jobs.table import Table
+from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
 from tests.jobs.test_jobs import SOURCE, Queue, queue, root  # noqa: F401
 
@@ -209,8 +210,11 @@ def test_what_is_no_code_is_refused(repository: Path, capsys: pytest.CaptureFixt
         frozen.freeze(repository)
     assert main(["submit", "--latest", "true"]) == 0
     assert main(["submit", "true"]) == 1
+    assert main(["--no-credentials", "submit", "--latest", "true"]) == 1
     with Table(repository / ".launch/jobs") as table:
         assert len(table.recent(10)) == 1, "what could not be frozen is not in the queue"
+    write(repository, ADOPTED["stack.json"], "{}")
+    assert main(["--no-credentials", "submit", "true"]) == 1, "an adopted repository is not frozen"
 
 
 KILLED = """

@@ -64,6 +64,8 @@ def test_an_agents_evening(
     write(repository, "src/a.py", "a = 1\n")
     others = [submit("8"), submit("9")]
     assert asked(capsys, "jobs", "wait", str(first), "--timeout", "0.1", "--json", code=124)["over"] is False
+    assert asked(capsys, "jobs", "move", "3", "--json")["id"] == 3
+    assert asked(capsys, "jobs", "cancel", str(submit("1")), "--json")["state"] == "canceled"
     queue.start()
     numbers = [str(number) for number in (first, *others)]
     ended = asked(capsys, "jobs", "wait", *numbers, "--json", code=3)
@@ -81,7 +83,7 @@ def test_an_agents_evening(
     again = submit("3")
     assert asked(capsys, "jobs", "wait", str(again), "--json")["over"]
     assert asked(capsys, "jobs", "show", str(again), "--json")["progress"]["step"] == 3
-    assert len(asked(capsys, "jobs", "--json")["jobs"]) == 4
+    assert len(asked(capsys, "jobs", "--json")["jobs"]) == 5
     retried = asked(capsys, "jobs", "retry", "2", "--json")
     assert retried["code"] == ended["jobs"][1]["code"]
     for wrong in (["jobs", "show", "77", "--json"], ["submit", "--json", "--gpus", "0", "true"]):
@@ -149,13 +151,15 @@ def test_a_budget_is_kept(queue: Queue) -> None:  # noqa: F811
     queue.add("import time; time.sleep(0.3)")
     queue.add("", max_hours=1.0)
     queue.add("import time; time.sleep(0.3)", max_hours=second)
+    queue.add("", gpus=2)  # waits for both GPUs until the budget is used
     worker = queue.start("0,1", BUDGET=str(6 * second), GRACE="5")
     assert worker.wait(60) == 0, "it ends with the budget"
     used = sum(job["ran"] * job["gpus"] for job in queue.table.recent(100))
     assert used < 6 + 5, "by less than what a job has to save"
-    assert queue.states() == ["out of time", "finished", "queued", "finished"] and "saved" in queue.log(1)
-    assert "--budget" in queue.table.get(3)["note"]
-    assert b"Job 3 was not started" in worker.stderr.read()
+    assert queue.states() == ["out of time", "finished", "queued", "finished", "queued"] and "saved" in queue.log(1)
+    assert all("--budget" in queue.table.get(number)["note"] for number in (3, 5))
+    said = worker.stderr.read()
+    assert b"Job 3 was not started" in said and b"Job 5 was not started" in said
 
 
 def test_a_full_disk_keeps_jobs_waiting(queue: Queue) -> None:  # noqa: F811

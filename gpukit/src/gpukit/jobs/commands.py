@@ -20,7 +20,7 @@ from gpukit.host import frozen, queue
 from gpukit.jobs import contract, kubernetes, ledger, records, slurm
 from gpukit.jobs.progress import clean, progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
-from gpukit.project.location import located
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
@@ -57,8 +57,12 @@ def submit(root: Path, options: Any) -> int:
     if not all(0 < number < math.inf for number in numbers):
         raise RefusalError("--gpus, --nodes, and --max-hours must be numbers greater than 0.")
     without = " ".join(name for name in ("credentials", "network") if vars(options).get(f"no_{name}"))
+    if without and is_adopted(root):
+        raise RefusalError("This needs a project whose results go to outputs/: the repository's are not known.")
     if without and (options.latest or options.on):
-        raise RefusalError("--no-credentials needs a container and a copy of the code: leave --on and --latest out.")
+        raise RefusalError(
+            "--no-credentials needs a container and a copy of the code: there is none with --on, --latest, or `adopt`."
+        )
     if options.on and options.priority:
         raise RefusalError("--priority is of the queue on this machine: a cluster has priorities of its own.")
     if options.on == "kubernetes":
@@ -172,7 +176,7 @@ def jobs(root: Path, options: Any) -> int:
         return wait(root, numbers, options)
     if isinstance(number, str):
         on = on_kubernetes if number.startswith("k") else on_slurm
-        return on(root, action, number, options)
+        return reported(root, options, on(root, action, number, options))
     try:
         place = queue.folder(root)
     except RefusalError:  # a network file system
@@ -195,15 +199,23 @@ def jobs(root: Path, options: Any) -> int:
         if action == "move":
             table.move(number)
             say(f"Job {number} is the next one.")
+            return reported(root, options, 0)
         if action == "retry":
             new = retried(table, root, number)
             sentence = f"Job {new} is in the queue: the same command, code, and run as job {number}."
             submitted(root, table.get(new), options, sentence)
         if action == "cancel":
-            return cancel(table, place, number, options)
+            return reported(root, options, cancel(table, place, number, options))
         if action == "retry" and queue.WorkerLock(place).holder() is None:
             say(idle(root, options))
     return 0
+
+
+def reported(root: Path, options: Any, code: int) -> int:
+    """After a job was canceled or moved: print it as JSON if that is asked for."""
+    if options.json and options.ACTION in ("cancel", "move"):
+        print(json.dumps(contract.job_as_json(root, job_of(root, options.ID[0]))))
+    return code
 
 
 def retried(table: Table, root: Path, number: int) -> int:
@@ -263,15 +275,14 @@ def on_clusters(root: Path) -> list[dict[str, Any]]:
 def cancel(table: Table, place: Path, number: int, options: Any) -> int:
     state = table.cancel(number)
     if state == "canceled":  # the checkout of a job that was interrupted
-        frozen.remove(place.parents[1], place / str(number), f"job-{number}-files")
+        left = frozen.remove(place.parents[1], place / str(number), f"job-{number}-files")
+        say(f"Job {number} is canceled" + (f"; {left}." if left else "."))
     if state == "running":
         if queue.WorkerLock(place).holder() is None:
             say(f"Job {number} was interrupted; it is canceled as soon as the queue is processed.")
             say(idle(place.parents[1], options))
         else:
             say(f"Job {number} is being canceled: it has one minute to save.")
-    else:
-        say(f"Job {number} is canceled.")
     return 0
 
 

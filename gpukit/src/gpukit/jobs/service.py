@@ -166,6 +166,7 @@ def application(root: Path, any_command: bool = False) -> Guard:
     place = folder(root)
     token = secret(root / TOKEN)
     app = FastAPI(title="Jobs", version=release(), docs_url=None, redoc_url=None)
+    freezing = Freezing(root)
     adding = threading.Lock()  # SQLite has one writer at a time, and waits for it less evenly
     page = (pkgutil.get_data("gpukit.jobs", "page.html") or b"").decode()
     metrics = registry(place, root)
@@ -263,7 +264,7 @@ def application(root: Path, any_command: bool = False) -> Guard:
         project = environment(root, int(time.monotonic()))
         latest = facts.pop("latest")
         with frozen.submitting(root):
-            code = "" if latest else frozen.freeze(root)
+            code = "" if latest else freezing.code()
             with adding, Table(place) as table:
                 number = table.submit(command, project=project, code=code, **facts)
                 note = table.get(number)["note"]
@@ -319,6 +320,25 @@ def application(root: Path, any_command: bool = False) -> Guard:
         return Response(generate_latest(metrics), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return Guard(app, token)
+
+
+class Freezing:
+    """Requests that wait for the same files share one commit, which was begun after all of them had come."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lock = threading.Lock()
+        self.begun = 0.0
+        self.commit = ""
+
+    def code(self) -> str:
+        arrived = time.monotonic()
+        with self.lock:
+            if self.begun <= arrived:
+                begun = time.monotonic()
+                self.commit = frozen.freeze(self.root)
+                self.begun = begun
+            return self.commit
 
 
 @functools.lru_cache(1)

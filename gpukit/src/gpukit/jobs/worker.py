@@ -82,7 +82,9 @@ class Worker:
         limits: Limits = NO_LIMITS,
     ) -> None:
         """`gpus`: those to share out, None without GPUs. `project`: the project as its files are now."""
-        self.limits, self.used = limits, 0.0  # the second: GPU-hours of jobs that have ended
+        self.limits = limits
+        self.used = 0.0  # GPU-hours of jobs that have ended
+        self.refused: set[tuple[int, bool]] = set()  # jobs that were not started, and whether by the budget
         self.place, self.table, self.runner, self.gpus, self.project = place, table, runner, gpus, project
         self.active: dict[int, Active] = {}
         self.stopping = 0
@@ -197,9 +199,11 @@ class Worker:
 
     def not_started(self) -> None:
         """Say which jobs are left because of a limit."""
-        left = [job for job in self.table.next() if job["note"].startswith("not started: ")]
-        for job in left:
-            say(f"Job {job['id']} was {job['note']}.")
+        for job in self.table.next():
+            refused = self._refused(job, job["gpus"] if self.gpus else 1)
+            if refused:
+                self.table.update(job["id"], note=refused)
+                say(f"Job {job['id']} was {refused}.")
 
     # Starting
 
@@ -230,10 +234,12 @@ class Worker:
                 return  # so that small jobs do not keep a large one waiting forever
             refused = self._refused(job, wanted)
             if refused:
-                if job["note"].partition(":")[0] != refused.partition(":")[0]:
+                by_budget = "--budget" in refused
+                if (job["id"], by_budget) not in self.refused:  # once, because the figures change all the time
+                    self.refused.add((job["id"], by_budget))
                     self.table.update(job["id"], note=refused)
                     say(f"Job {job['id']} is {refused}.")
-                over_budget += "--budget" in refused
+                over_budget += by_budget
                 continue
             self._start(job, free[:wanted])
         if jobs and over_budget == len(jobs) and not self.active:

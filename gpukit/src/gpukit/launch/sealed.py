@@ -7,6 +7,9 @@ written; the last two are in memory. A container is not a virtual machine: it sh
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from gpukit.host import frozen
 from gpukit.host.project import Project
 from gpukit.project import devcontainer, flags
@@ -29,7 +32,7 @@ def container_flags(project: Project, name: str, role: str) -> list[str]:
     mounts = [{"source": str(source), "target": place, "readonly": False} for place, source in places.items()]
     data = [{"source": str(project.root / name), "target": f"{target}/{name}"} for name in frozen.SHARED[1:]]
     data += [
-        mount for mount in config.mounts if mount["readonly"] and not mount["target"].startswith(("/home", "/root"))
+        mount for mount in config.mounts if mount["readonly"] and is_data(mount, Path(project.env.get("HOME", "/")))
     ]
     mounts += [{**mount, "readonly": True} for mount in data]
     found += [f"--mount={mount_argument({'type': 'bind', 'options': (), **mount})}" for mount in mounts]
@@ -45,3 +48,11 @@ def container_flags(project: Project, name: str, role: str) -> list[str]:
     found += ["--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     found += [f"--tmpfs={place}:exec,mode=1777" for place in ("/tmp", home)]
     return found + (["--user=0:0", f"--env=HOME={home}"] if project.as_root else [])
+
+
+def is_data(mount: dict[str, Any], home: Path) -> bool:
+    """Whether a mount is a folder of data: no part of its path is hidden, and it does not contain `home`."""
+    source = Path(mount["source"])
+    hidden = any(part.startswith(".") for part in source.parts)
+    everything = source == home or source in home.parents
+    return source.is_dir() and not hidden and not everything and not mount["target"].startswith(("/home", "/root"))
