@@ -12,38 +12,42 @@ from typing import Any
 
 from gpukit.host import frozen
 from gpukit.host.git import git
-from gpukit.jobs.progress import clean, facts_of, number, parse, read, run_folder, run_of
+from gpukit.jobs.progress import TAIL, clean, facts_of, number, parse, read, run_folder, run_of
 
 MOST = 1000  # jobs that have ended, if none are named
 METRICS_BYTES = 8 << 20  # read of the end of each metrics.jsonl
-DEFAULT = ("held_out_loss", "loss")
+BETTER = "held_out_loss"  # than "loss", if any of the jobs has it
 HIGHEST = re.compile(r"acc|auc|f1|bleu|rouge|reward|score|iou|map\b", re.IGNORECASE)  # metrics of which more is better
-VALUE = rb'"%s": (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)[,}]'
+VALUE = rb'"%s": (-?\d+\.?\d*(?:e[+-]?\d+)?)[,}]'
 
 
 def compare(root: Path, jobs: list[dict[str, Any]], metric: str = "") -> dict[str, Any]:
     """`metric` and whether `highest` is best, the names of the options that are `differing`, and a row per job."""
-    found = [(job, run_folder(root, job)) for job in jobs]
-    logs = [read(folder / "metrics.jsonl", METRICS_BYTES)[0] if folder else b"" for _, folder in found]
+    folders = [run_folder(root, job) for job in jobs]
     if not metric:
-        metric = next((name for name in DEFAULT if any(b'"%s"' % name.encode() in log for log in logs)), "loss")
+        metric = BETTER if any(b'"%s"' % BETTER.encode() in log_of(folder, TAIL) for folder in folders) else "loss"
     highest = bool(HIGHEST.search(metric))
     given = [options(job["command"]) for job in jobs]
     names = dict.fromkeys(name for each in given for name in each if name != "--name")
     differing = [name for name in names if len({each.get(name) for each in given}) > 1]
     changed = changes(root, [job.get("code", "") for job in jobs])
     rows = []
-    for (job, folder), log, each in zip(found, logs, given):
+    for job, folder, each in zip(jobs, folders, given):
         row = {name: job[name] for name in ("id", "state", "note", "command", "starts")}
         row.update(run=run_of(job["command"]), code=job.get("code", ""), changed=changed.get(job.get("code", "")))
         row.update(options={name: each.get(name) for name in differing}, gpu_hours=job["ran"] * job["gpus"] / 3600)
-        row.update(outcome(folder, log, metric, highest, each.get("--seed")))
+        row.update(outcome(folder, metric, highest, each.get("--seed")))
         rows.append(row)
     return {"metric": metric, "highest": highest, "differing": differing, "jobs": rows}
 
 
-def outcome(folder: Path | None, log: bytes, metric: str, highest: bool, seed: str | None) -> dict[str, Any]:
+def log_of(folder: Path | None, most: int) -> bytes:
+    return read(folder / "metrics.jsonl", most)[0] if folder else b""
+
+
+def outcome(folder: Path | None, metric: str, highest: bool, seed: str | None) -> dict[str, Any]:
     """The last and the best value of the metric, the step, the seed, the memory in GB, and what is `damaged`."""
+    log = log_of(folder, METRICS_BYTES)
     values = [*map(float, numbers(log, metric))]
     memory = {*(numbers(log, "gpu_memory_gb") or numbers(log, "memory_gb"))}  # the same ones again and again
     whole = log.rpartition(b"\n")[0]
