@@ -216,7 +216,7 @@ import sys
 from gpukit.script.torchrun import main
 start = ["--standalone", "--nproc-per-node=1"]
 for end, name in (("0", "new"), ("1", "new"), ("1", "saved"), ("killed", "new"), ("143", "new")):
-    print(main([*start, "ends.py", end, "--output-dir", ".", "--name", name]))
+    print(main([*start, "ends.py", end, "--output-dir", "elsewhere", "--name", name, "--output-dir=."]))
 print(main([*start, "ends.py", "1"]))
 """
 

@@ -214,7 +214,7 @@ def jobs(root: Path, options: Any) -> int:
 def reported(root: Path, options: Any, code: int) -> int:
     """After a job was canceled or moved: print it as JSON if that is asked for."""
     if options.json and options.ACTION in ("cancel", "move"):
-        print(json.dumps(contract.job_as_json(root, job_of(root, options.ID[0]))))
+        print(json.dumps(contract.job_as_json(root, jobs_of(root, options.ID)[0])))
     return code
 
 
@@ -286,18 +286,24 @@ def cancel(table: Table, place: Path, number: int, options: Any) -> int:
     return 0
 
 
-def job_of(root: Path, number: int | str) -> dict[str, Any]:
-    """A job of this queue, or of a cluster."""
-    if isinstance(number, str):
-        return (kubernetes if number.startswith("k") else slurm).get(root, number)
-    with Table(queue.folder(root)) as table:
-        return table.get(number)
+def jobs_of(root: Path, numbers: list[int | str]) -> list[dict[str, Any]]:
+    """Jobs of this queue, or of clusters, each of which is asked once."""
+    clusters = {kubernetes if number.startswith("k") else slurm for number in numbers if isinstance(number, str)}
+    known: dict[int | str, dict[str, Any]] = {job["id"]: job for cluster in clusters for job in cluster.jobs(root)}
+    here = [number for number in numbers if isinstance(number, int)]
+    if here:
+        with Table(queue.folder(root)) as table:
+            known.update((number, table.get(number)) for number in here)
+    for number in numbers:
+        if number not in known:
+            raise RefusalError(f"There is no job {number}: `./launch jobs` lists the jobs.")
+    return [known[number] for number in numbers]
 
 
 def compared(root: Path, numbers: list[int | str], metric: str) -> dict[str, Any]:
     """These jobs, or all that have started."""
     if numbers:
-        return ledger.compare(root, [job_of(root, number) for number in numbers], metric)
+        return ledger.compare(root, jobs_of(root, numbers), metric)
     found = records.stored(root)
     if (located(frozen.PLACE, root) / "queue.sqlite").exists():  # it cannot be on a network file system
         with Table(queue.folder(root)) as table:
@@ -326,7 +332,7 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
     place = located(frozen.PLACE, root)
     idling = 0
     while True:
-        found = [job_of(root, number) for number in numbers]
+        found = jobs_of(root, numbers)
         over = all(job["state"] in contract.EXIT for job in found)
         if over or time.monotonic() > until:
             break
