@@ -107,6 +107,16 @@ def test_wait_says_how_jobs_ended(queue: Queue, capsys: pytest.CaptureFixture[st
     assert {numbers: main(["jobs", "wait", *numbers.split()]) for numbers in expected} == expected
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["wait 1 --csv", "show 1 2", "run 1", "show 1 --timeout 3", "logs --budget 1h", "compare -f", "--watch --json"],
+)
+def test_options_that_would_have_no_effect(root: Path, words: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+    assert main(["jobs", *words.split()]) == 1
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).count("\n") == 1
+
+
 def test_damaged_runs_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
     """A sample of benchmarks/experiments.py, which has 1,000."""
     row = '{"step": %d, "held_out_loss": %s}\n'

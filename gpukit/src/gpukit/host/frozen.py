@@ -68,7 +68,8 @@ def freeze(root: Path) -> str:
         with contextlib.suppress(FileNotFoundError):
             shutil.copy2(repository / "index", index)  # with its time, by which git knows which files it must read
         env = {"GIT_DIR": str(repository), "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
-        known = dict(reversed(entry.split("\t", 1)) for entry in names(git(root, "ls-files", "-z", "--stage", **env)))
+        staged = names(git(root, "ls-files", "-z", "--stage", **env))
+        known = {path: entry for entry, _, path in (each.partition("\t") for each in staged)}
         code = code_of(about, known)
         gone = known.keys() - code
         there = [path for path in gone if os.path.lexists(f"{root}/{path}")]

@@ -24,6 +24,10 @@ from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
+MOST_IDS = {"list": 0, "run": 0, "compare": sys.maxsize, "wait": sys.maxsize}  # 1 of all other actions
+ONLY_WITH = {"detach": "run", "budget": "run", "keep_free": "run", "watch": "list", "follow": "logs"}
+ONLY_WITH |= {"metric": "compare", "csv": "compare", "timeout": "wait"}
+SHORT = {"detach": "-d", "follow": "-f"}
 STATES = {"finished": "32", "failed": "31", "running": "36"}  # colors
 
 
@@ -160,12 +164,14 @@ def named(command: list[str], package: str) -> list[str]:
 def jobs(root: Path, options: Any) -> int:
     action, numbers = options.ACTION, options.ID
     number = numbers[0] if numbers else None
-    if len(numbers) > 1 and action not in ("compare", "wait"):
-        raise RefusalError(f"`jobs {action}` takes one job.")
-    if (options.budget or options.keep_free) and action != "run":
-        raise RefusalError("--budget and --keep-free go with `jobs run`.")
-    if options.detach and action != "run":
-        raise RefusalError("`-d` goes with `jobs run`.")
+    if len(numbers) > MOST_IDS.get(action, 1):
+        raise RefusalError(f"`jobs {action}` takes {'one job' if MOST_IDS.get(action, 1) else 'no job'}.")
+    for option, only in ONLY_WITH.items():
+        if vars(options)[option] and action != only:
+            name = SHORT.get(option) or f"--{option.replace('_', '-')}"
+            raise RefusalError(f"{name} goes with `jobs {only}`.")
+    if options.watch and options.json:
+        raise RefusalError("--watch draws a table for people: omit it, or --json.")
     if action == "run" and Path("/etc/gpukit").is_dir():
         raise RefusalError("This is the inside of the container: `./launch jobs run` on the host processes the queue.")
     if vars(options).get("dry_run") and action in ("run", "cancel", "retry", "move"):
