@@ -217,6 +217,26 @@ def test_what_is_no_code_is_refused(repository: Path, capsys: pytest.CaptureFixt
     assert main(["--no-credentials", "submit", "true"]) == 1, "an adopted repository is not frozen"
 
 
+def test_only_changed_files_are_frozen_again(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen, "FRESH", 0)
+    first = frozen.freeze(repository)
+    with monkeypatch.context() as patch:
+        patch.delattr(frozen, "git")
+        assert frozen.freeze(repository) == first
+    path = repository / "src/a.py"
+    before = path.stat()
+    path.write_text("a = 7\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    second = frozen.freeze(repository)
+    assert git(repository, "show", f"{second}:src/a.py") == "a = 7\n"
+    git(repository, "commit", "-qam", "second")
+    head = git(repository, "rev-parse", "HEAD").strip()
+    assert frozen.freeze(repository) == frozen.freeze(repository) == head
+    frozen.forget(repository, set)
+    assert frozen.freeze(repository) == head
+    assert git(repository, "for-each-ref", "--format=%(objectname)", frozen.REFS).split() == [head]
+
+
 KILLED = """
 import os, signal, sys, threading
 threading.Timer(float(sys.argv[1]), os.kill, [os.getpid(), signal.SIGKILL]).start()

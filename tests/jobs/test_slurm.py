@@ -79,3 +79,17 @@ def test_what_slurm_does_not_get(tmp_path: Path, command: list[str], facts: dict
     with pytest.raises(RefusalError) as refused:
         slurm.submit(tmp_path, command, "demo", {"PATH": ""}, **given)
     assert "sbatch" not in str(refused.value) or "train.sbatch" in str(refused.value)
+
+
+def test_a_cancel_while_another_command_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `jobs --watch` does all the time: what it writes does not undo the cancel."""
+    records.write(slurm.folder(tmp_path), RECORD)
+
+    def asked(*_: object, **__: object) -> str:
+        records.write(slurm.folder(tmp_path), {**RECORD, "wanted": "canceled"})
+        return "12|RUNNING|0:03|None\n"
+
+    monkeypatch.setattr(slurm, "ask", asked)
+    slurm.jobs(tmp_path)
+    (job,) = records.read(slurm.folder(tmp_path))
+    assert (job["state"], job["wanted"]) == ("running", "canceled")

@@ -287,10 +287,12 @@ def remove(root: Path, folder: Path, name: str) -> str:
     for path in left:
         place = root / "outputs" / name / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(folder / path, place)
+        with contextlib.suppress(FileNotFoundError):  # another command does the same
+            shutil.move(folder / path, place)
     gone = folder.with_name(f"{folder.name}.gone")  # at once: of a part, it could not be told what the job wrote
     shutil.rmtree(gone, ignore_errors=True)  # of a remove that was killed
-    folder.rename(gone)
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
     return f"files that it wrote elsewhere are in outputs/{name}" if left else ""
 

@@ -122,7 +122,7 @@ def jobs(root: Path) -> list[dict[str, Any]]:
             before = dict(job)
             refresh(job, *seen)
             if job != before:
-                records.write(folder(root), job)
+                records.refreshed(folder(root), job)
     return found
 
 

@@ -27,6 +27,13 @@ def write(folder: Path, job: dict[str, Any]) -> None:
     draft.replace(folder / f"{job['id']}.json")
 
 
+def refreshed(folder: Path, job: dict[str, Any]) -> None:
+    """Write what a cluster said of a job; that it is to be canceled may have been written meanwhile, and stays."""
+    with contextlib.suppress(OSError, ValueError):
+        now = json.loads((folder / f"{job['id']}.json").read_text(encoding="utf-8"))
+        write(folder, {**job, "wanted": now["wanted"]})
+
+
 def read(folder: Path) -> list[dict[str, Any]]:
     """All jobs; a damaged file is left out."""
     found = []

@@ -131,7 +131,7 @@ def jobs(root: Path) -> list[dict[str, Any]]:
                     left = frozen.remove(root, root / job["folder"], f"{job['slurm']}-files")
                     job["note"] = "; ".join(filter(None, (job["note"], left)))
                 if job != before:
-                    records.write(folder(root), job)
+                    records.refreshed(folder(root), job)
     return found
 
 
