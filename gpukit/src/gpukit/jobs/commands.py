@@ -425,7 +425,7 @@ def lines(every: list[dict[str, Any]], root: Path, color: bool = False) -> list[
     rows = [["ID", "STATE", "RAN", "SUBMITTED", "COMMAND"]]
     for job in ended + todo:
         when = time.strftime("%m-%d %H:%M", time.localtime(job["submitted"]))
-        rows.append([str(job["id"]), job["state"], duration(seconds(job)), when, clean(shlex.join(job["command"]))])
+        rows.append([str(job["id"]), job["state"], duration(job["ran"]), when, clean(shlex.join(job["command"]))])
     if len(rows) == 1:
         return ["There are no jobs: `./launch submit -- python -m yourpackage.train` adds one."]
     widths = [max(len(row[at]) for row in rows) for at in range(4)]
@@ -439,11 +439,6 @@ def lines(every: list[dict[str, Any]], root: Path, color: bool = False) -> list[
         if job and (far or job["note"]):
             found.append(f"{' ' * (widths[0] + 2)}{clean('; '.join(filter(None, (far, job['note']))))}")
     return found
-
-
-def seconds(job: dict[str, Any]) -> float:
-    """How long it has run; while it runs, up to 15 s less."""
-    return float(job["ran"])
 
 
 def duration(value: float) -> str:
@@ -487,7 +482,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         "max hours": job["max_hours"] or "",
         "variables": ", ".join(job["variables"]),
         **stamp,
-        "ran": duration(seconds(job)),
+        "ran": duration(job["ran"]),
         "starts": job["starts"],
         "log": root / contract.log_of(root, job) if contract.log_of(root, job) else "",
         **{name: job[name] for name in kubernetes.SHOWN if job.get(name)},
