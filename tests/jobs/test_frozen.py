@@ -196,6 +196,10 @@ while not os.path.exists("outputs/go"): time.sleep(0.01)
     ]
     assert "outputs/job-1-files" in queue.table.get(1)["note"]
     assert (repository / "src/a.py").read_text() == "a = 0\n"
+    code = "import pathlib, shutil; shutil.rmtree('.git'); pathlib.Path('own').write_text('kept')"
+    assert main(["submit", "--", sys.executable, "-c", code]) == 0
+    queue.until(lambda: "job-2-files" in queue.table.get(2)["note"])
+    assert (repository / "outputs/job-2-files/own").read_text() == "kept"
 
 
 def test_what_is_no_code_is_refused(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -250,7 +250,8 @@ def test_jobs(project: Path, kubectl: Kubectl, capsys: pytest.CaptureFixture[str
     assert main(["jobs", "logs", id]) == 1, "nothing has started"
 
     cluster("told to stop, and replaced")
-    kubectl.answer("logs", "step 1\n\x1b[31mstep 2\x1b[0m")
+    stamps = [f"2026-11-26T03:45:16.{at:09}Z" for at in range(3)]
+    kubectl.answer("logs", f"{stamps[0]} step 1\n{stamps[1]} \x1b[31mstep 2\x1b[0m")
     assert main(["jobs", "logs", id]) == 0
     shown = capsys.readouterr()
     assert shown.out == "step 1\nstep 2\n" * 2, "two pods started, and a third one waits"
@@ -258,6 +259,11 @@ def test_jobs(project: Path, kubectl: Kubectl, capsys: pytest.CaptureFixture[str
     cluster("complete")
     assert main(["jobs", "logs", "-f", id]) == 0
     assert capsys.readouterr().out.count("step 1") == 3
+    lines: list[bytes] = []
+    for _ in range(2):  # the connection was lost after the second line
+        kubectl.answer("logs", "\n".join([*(f"{stamp} line" for stamp in stamps), "no log"]))
+        assert kubernetes.print_log([], "pod", True, stamps[1], lines.append) == stamps[2]
+    assert lines == [b"line\n", b"no log\n"] * 2
     assert main(["jobs", "show", id]) == 0
     assert name in capsys.readouterr().out
     asked = len(kubectl.calls())

@@ -284,6 +284,8 @@ def remove(root: Path, folder: Path, name: str) -> str:
     listed = attempt(folder, "ls-files", "-z", "--others", "--modified", exclude, **repository)
     left = [path for path in names(listed.out) if not path.startswith(tuple(f"{each}/" for each in SHARED))]
     left = [path for path in dict.fromkeys(left) if os.path.lexists(folder / path)]
+    if listed.code:  # the job has removed .git, so what it wrote is not known
+        left = [path.name for path in folder.iterdir() if path.name not in (*SHARED, ".git")]
     for path in left:
         place = root / "outputs" / name / path
         place.parent.mkdir(parents=True, exist_ok=True)

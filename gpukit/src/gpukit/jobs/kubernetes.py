@@ -203,23 +203,26 @@ def get(root: Path, number: str) -> dict[str, Any]:
 
 def logs(root: Path, number: str, follow: bool, write: Callable[[bytes], None]) -> int:
     """Print the logs of a job's first machine, one for each start, and of pods that failed. `write` gets each line."""
-    job = get(root, number)
-    place = place_of(job)
-    shown: set[str] = set()
+    last: dict[str, str] = {}  # of each pod, the time of the newest line
+    complete: set[str] = set()
     note = ""
     try:
         while True:
+            job = get(root, number)
+            place = place_of(job)
             selector = f"--selector={pods.JOB}={job['name']}"
             ours = pods.of(job["name"], parse(kubectl(place, "get", "pod", selector, "--output=json")))
             failed = [pod["metadata"]["name"] for pod, _ in pods.failures(ours)]
             for pod in ours:
                 name = pod["metadata"]["name"]
-                if name in shown or pods.state(pod)[0] == "waiting" or (pods.index(pod) and name not in failed):
+                state = pods.state(pod)[0]
+                if name in complete or state == "waiting" or (pods.index(pod) and name not in failed):
                     continue
-                shown.add(name)
-                say(f"The log of the pod {name}:")
-                print_log(place, name, follow, write)
-            job = get(root, number)
+                if name not in last:
+                    say(f"The log of the pod {name}:")
+                last[name] = print_log(place, name, follow, last.get(name, ""), write)
+                if state == "terminated":
+                    complete.add(name)
             if not follow or job["state"] in FINAL:
                 break
             if job["note"] != note:
@@ -228,22 +231,37 @@ def logs(root: Path, number: str, follow: bool, write: Callable[[bytes], None]) 
             time.sleep(EVERY)
     except KeyboardInterrupt:
         return 130
-    if not shown:
+    if not last:
         why = job["note"] or ("its pods are gone" if job["state"] in FINAL else "it has not started")
         raise RefusalError(f"Job {number} has no log: {why.rstrip('.')}.")
     return 0
 
 
-def print_log(place: Place, pod: str, follow: bool, write: Callable[[bytes], None]) -> None:
-    command = ["kubectl", *place, "logs", pod, *["--follow"] * follow]
+def print_log(place: Place, pod: str, follow: bool, since: str, write: Callable[[bytes], None]) -> str:
+    """Print a pod's log, until the connection ends or breaks; the time of the newest line.
+
+    `since`: the time of the newest line that was printed before a connection broke.
+    """
+    command = ["kubectl", *place, "logs", pod, "--timestamps", *["--follow"] * follow]
+    command += [f"--since-time={since}"] if since else []  # it counts in whole seconds
+    last = since
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             for line in process.stdout or ():
-                write(line)
+                stamp, _, text = line.partition(b" ")
+                if not stamp[:4].isdigit():  # a message of the node
+                    write(line)
+                    continue
+                # All have nine digits after the second: timeFormatOut of the kubelet's logs.go (2026-11-26).
+                moment = stamp.decode(errors="replace")
+                last = max(last, moment)
+                if moment > since:
+                    write(text)
         except BaseException:
             process.terminate()
             raise
     sys.stdout.flush()
+    return last
 
 
 def cancel(root: Path, number: str) -> int:
