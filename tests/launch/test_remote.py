@@ -148,7 +148,7 @@ def contents(folder: Path) -> set[str]:
 def test_run_returns_the_status_of_the_program(laptop: Laptop) -> None:
     (laptop.root / "data").mkdir()
     (laptop.root / "data/big.bin").write_text("ignored")
-    for status in ("7", "255"):
+    for status in ("96", "255"):
         done = laptop.launch("run", "-e", f"EXPECTED={SECRET}", "--", "python3", "train.py", status)
         assert (done.returncode, done.stdout) == (int(status), "begun True\na warning\n"), done.stderr
         assert NAME in done.stderr.splitlines()[0]
@@ -567,6 +567,8 @@ def test_a_host_without_a_fitting_python(root: Path, host: Host, machine: Box) -
     with machine.programs("sh", "bash", "env") as folder:
         with pytest.raises(RefusalError, match="has no Python"):
             files.send(host, root, "./launch")
+        with pytest.raises(RefusalError, match="has no Python"):
+            host.run(["stop"], {}, "")
         (folder / "python3").write_text('#!/bin/sh\n[ "$1" != --version ] || echo Python 3.8.20\nexit 1\n')
         (folder / "python3").chmod(0o755)
         with pytest.raises(RefusalError, match=r"Python 3\.8\.20.*3\.9"):

@@ -151,16 +151,14 @@ class Host:
                     return
             else:
                 other = line
-        self.check_python(process.wait(), other.decode(errors="replace").strip())
-        raise RefusalError(f"The connection to {self.destination} was lost: run the same command again.", LOST)
-
-    def check_python(self, code: int, version: str = "") -> None:
-        if code == NO_PYTHON:
+        if process.wait() == NO_PYTHON:
+            version = other.decode(errors="replace").strip()
             has = f"has {version}" if version.startswith("Python") else "has no Python"
             raise RefusalError(
                 f"{self.destination} {has}, and Python 3.9 or newer is needed there: install it, "
                 "for example with `uv python install 3.13`."
             )
+        raise RefusalError(f"The connection to {self.destination} was lost: run the same command again.", LOST)
 
     @contextlib.contextmanager
     def passing_on(self) -> Iterator[None]:
@@ -208,8 +206,10 @@ class Host:
                 self.process = None
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()
+        if code == NO_PYTHON:  # or the program's
+            with self.exchange("reply") as (_, answers):
+                next(answers)
         lost = code < 0 or (code == LOST and not self.control("check"))
-        self.check_python(code)
         return Ended(LOST if lost else code, lost, output)
 
     def run_on_terminal(self, arguments: list[str], variables: dict[str, str], absent: str) -> int:

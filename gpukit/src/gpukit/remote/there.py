@@ -323,9 +323,13 @@ def hand_over(request: Request, stream: BinaryIO) -> None:
             file.write(stream.read())
 
 
+def reply(request: Request, stream: BinaryIO) -> None:
+    answer(done=True)
+
+
 def main(stream: BinaryIO) -> None:
     request = json.loads(stream.readline())
-    actions = {action.__name__: action for action in (receive, send, command, terminal, hand_over)}
+    actions = {action.__name__: action for action in (receive, send, command, terminal, hand_over, reply)}
     try:
         actions[request["action"]](request, stream)
     except (EOFError, BrokenPipeError):  # the line is lost
