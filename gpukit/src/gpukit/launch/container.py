@@ -351,12 +351,12 @@ def follow(project: Project, name: str = "", attended: bool = False) -> int:
             process.wait()
         finally:
             process.terminate()
-        status = project.engine.call("wait", run)[1].strip()
-    if not attended:
-        ended(project, run)
-    elif status:
+        status = int(project.engine.get("wait", run))
+    if attended:
         project.engine.call("rm", run)
-    return int(status) if status.isdecimal() else 1
+    else:
+        ended(project, run)
+    return status
 
 
 @contextlib.contextmanager
