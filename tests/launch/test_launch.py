@@ -256,6 +256,14 @@ def test_docker_that_is_podman_or_rootless(small: Path) -> None:
     assert "Rootless Docker" in sentence(launch(small, "build", docker=rootless))
 
 
+def test_docker_on_another_machine(small: Path) -> None:
+    """It does not see this folder: --host does what is wanted."""
+    error = 'docker: Error response: invalid mount config for type "bind": bind source path does not exist: /x.'
+    docker = f"case $1 in context) echo $DOCKER_HOST;; run) echo '{error}' >&2; exit 125;; esac"
+    assert "--host" in sentence(launch(small, "--cpu", "run", "true", docker=docker, DOCKER_HOST="ssh://me@box"))
+    assert "--host" not in sentence(launch(small, "--cpu", "run", "true", docker=docker, DOCKER_HOST="unix:///x"))
+
+
 SILENT = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?' >&2; exit 1"
 
 
@@ -345,7 +353,7 @@ def test_podman_that_cannot_serve(small: Path) -> None:
     (tools / "podman").chmod(0o755)
     assert "4.3" in sentence(launch(small, "build", VERSION="4.2.1"))
     for address in ("ssh://me@box/run/podman.sock", "tcp://box:1"):
-        assert "another machine" in sentence(launch(small, "build", VERSION="4.9.3", CONTAINER_HOST=address))
+        assert "--host" in sentence(launch(small, "build", VERSION="4.9.3", CONTAINER_HOST=address))
     assert launch(small, "build", VERSION="4.9.3").returncode == 0
 
 
