@@ -303,6 +303,15 @@ def test_an_engine_that_does_not_exist(small: Path) -> None:
     assert "Podman" in sentence(launch(small, "run", "--", "true", docker="true"))
 
 
+def test_explain_asks_the_engine_that_env_names(small: Path) -> None:
+    text, asked = small.parent / "error.log", small.parent / "asked"
+    text.write_text('docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].')
+    for setting in ("GPUKIT_ENGINE=podman\n", ""):
+        (small / ".env").write_text(setting, encoding="utf-8")
+        launch(small, "explain", str(text), docker='echo >> "$HOME/asked"')
+        assert asked.exists() == (not setting)
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from gpukit.host.project import Project, dotenv, slug
 from gpukit.launch.clean import CHECKPOINTS
-from gpukit.launch.container import DOCKERS_OWN, passed
+from gpukit.launch.container import DOCKERS_OWN
 from gpukit.launch.notebook import free_port
 from gpukit.project import dependencies, flags
 from gpukit.project.location import place
@@ -52,24 +52,24 @@ class Remote:
         if not self.sealed:
             names |= {*config.by_name, *(name for name, value in config.env_files if value is None)}
             names |= {value for option, value in flags.options(config.run_args) if option == "--env"}
-        given = vars(self.options).get("variables", [])
-        found = {name: env[name] for name in {*names, *given} if name in env}
-        if self.options.command == "run":
-            found.update(passed(project, given)[1])
+        given = [variable.partition("=") for variable in vars(self.options).get("variables", [])]
+        names |= {name for name, equals, _ in given if not equals}
+        found = {name: env[name] for name in names if name in env}
+        found.update({name: value for name, equals, value in given if equals and not DOCKERS_OWN.fullmatch(name)})
         if "GPUKIT_ENGINE" in os.environ:  # that in .env is this machine's
             found["GPUKIT_ENGINE"] = os.environ["GPUKIT_ENGINE"]
         # there, this command is the one that was called, and no other machine is meant
         return {**found, "GPUKIT_HOST": "", CALLED: self.launch}
 
     def arguments(self, argv: list[str]) -> list[str]:
-        """The command line for the other machine: ours without --host."""
+        """The command line for the other machine: ours without --host and --dry-run."""
         program = self.options.rest if self.options.command in WITH_PROGRAM else []
         found, rest = [], argv[: len(argv) - len(program)]
         while rest:
             word = rest.pop(0)
             if word == "--host":
                 rest = rest[1:]
-            elif not word.startswith("--host="):
+            elif word != "--dry-run" and not word.startswith("--host="):
                 found.append(word)
         return [*found, *program]
 
@@ -121,7 +121,6 @@ class Remote:
             say(f"{len(names)} files would be compared with those there, and sent if they differ.")
         run = self.options.command == "run"
         there = self.run_arguments(self.options.name or "NAME") if run else self.arguments(argv)
-        there = [word for word in there if word != "--dry-run"]
         command = f"cd {shlex.quote(self.host.folder)} && ./launch {shlex.join(there)}"
         print(shlex.join(["ssh", self.host.destination, command]))
         return 0
@@ -152,6 +151,8 @@ class Remote:
         name = f"run-{secrets.token_hex(3)}"
         with self.host.passing_on():
             code = self.start(self.run_arguments(name))
+            if code == LOST:
+                say(f"{self.advice('logs')} shows whether the run has started.")
             if code:
                 return code
             self.host.told = 0  # a signal that came too late to stop the start is for the run
@@ -175,6 +176,8 @@ class Remote:
         what, arguments = self.options.WHAT, self.arguments(argv)
         file = Path(what)
         if what in ("", "-"):
+            if sys.stdin.isatty():
+                say("Paste the error text, then press Ctrl-D on a line of its own:")
             text = sys.stdin.buffer.read()
         elif file.is_file():
             text = file.read_bytes()
