@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpukit.project.messages import RefusalError, announced, say
 from gpukit.remote.there import MARK
@@ -251,9 +251,10 @@ def wait_for_port(port: int, line: subprocess.Popen[bytes]) -> None:
         time.sleep(0.05)
 
 
-class Ended:
-    def __init__(self, code: int, lost: bool, output: str) -> None:
-        self.code, self.lost, self.output = code, lost, output
+class Ended(NamedTuple):
+    code: int
+    lost: bool
+    output: str
 
 
 def source() -> bytes:

@@ -135,7 +135,9 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
     local = list(walk(base, [])) if base.is_dir() else [base]
     looks = {str(one.relative_to(root)): look(one) for one in local}
     known = {name: found[:2] for name, found in looks.items() if found}
-    own, outside, came = [], [], []
+    own = []
+    outside = []
+    came = []
     size = same = 0
     request = {"path": str(inside), "leave_out": leave_out, "known": known}
     try:

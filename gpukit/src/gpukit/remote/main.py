@@ -29,7 +29,9 @@ OF_LAUNCH = ("GPUS", "GPUKIT_MEMORY_FRACTION", "GPUKIT_REGISTRY")  # variables t
 class Remote:
     def __init__(self, root: Path, options: argparse.Namespace, name: str) -> None:
         given = vars(options)
-        self.root, self.options, self.dry = root, options, given.get("dry_run", False)
+        self.root = root
+        self.options = options
+        self.dry = given.get("dry_run", False)
         self.project = Project(root, os.environ, given.get("cpu", False), given.get("gpus", ""), self.dry)
         self.host = Host(name, f"gpukit/{slug(self.project.stack.get('project') or root.name)}")
         self.launch = "./launch" + f" --host {shlex.quote(name)}" * ("host" in given)
@@ -64,7 +66,8 @@ class Remote:
     def arguments(self, argv: list[str]) -> list[str]:
         """The command line for the other machine: ours without --host and --dry-run."""
         program = self.options.rest if self.options.command in WITH_PROGRAM else []
-        found, rest = [], argv[: len(argv) - len(program)]
+        found = []
+        rest = argv[: len(argv) - len(program)]
         while rest:
             word = rest.pop(0)
             if word == "--host":
@@ -173,7 +176,8 @@ class Remote:
 
     def explain(self, argv: list[str]) -> int:
         """Explain a text by what is known of the other machine; files and standard input are read here."""
-        what, arguments = self.options.WHAT, self.arguments(argv)
+        what = self.options.WHAT
+        arguments = self.arguments(argv)
         file = Path(what)
         if what in ("", "-"):
             if sys.stdin.isatty():

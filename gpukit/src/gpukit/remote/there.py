@@ -128,7 +128,9 @@ def receive(request: Request, stream: BinaryIO) -> None:
 
 class Folder:
     def __init__(self, root: Path, request: Request) -> None:
-        self.root, self.request, self.wanted = root, request, request["files"]
+        self.root = root
+        self.request = request
+        self.wanted = request["files"]
         self.manifest = read_json(root / SENT)
         self.sent: dict[str, list[Any]] = self.manifest.get("files", {})  # name: kind, hash, and how it looked then
         self.coming = self.manifest.get("coming", {})  # of a send that was interrupted while it put files in place
@@ -162,7 +164,8 @@ class Folder:
 
     def identify(self, name: str) -> list[str] | None:
         """As `identify`; a file that looks as when it was sent is not read."""
-        path, known = self.root / name, self.sent.get(name)
+        path = self.root / name
+        known = self.sent.get(name)
         if known and known[2] == look(path):
             return known[:2]
         return identify(path)
