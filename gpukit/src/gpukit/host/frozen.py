@@ -35,20 +35,21 @@ LARGE = 100e6  # bytes of a new file that is probably data: GitHub refuses large
 NOT_KEPT = ("/outputs", "/data", "__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
 NOT_KEPT += ("/cluster/image.*", "/cluster/*.status")
 AUTHOR = {f"GIT_{role}_{what}": "gpukit" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-LATEST = "or submit with --latest, which runs the project as it is when the job starts"
+LATEST = ", or submit with --latest, which runs the project as it is when the job starts"
 
 
-def freeze(root: Path) -> str:
+def freeze(root: Path, otherwise: str = LATEST) -> str:
     """The commit of the project's files as they are now. Its working tree, index, and branches are not touched.
 
     Empty for an adopted repository: its jobs run the files as they are when they start.
 
-    Raises RefusalError without git, for submodules, and for large files that nobody has told git to ignore.
+    Raises RefusalError without git, for submodules, and for large files that nobody has told git to ignore, with what
+    to do `otherwise`.
     """
     if is_adopted(root):
         return ""  # where its programs write is not known, so that a checkout would take their results with it
     if not shutil.which("git"):
-        raise RefusalError(f"git keeps the code of a job, and is not installed here: install it, {LATEST}.")
+        raise RefusalError(f"git keeps the code of jobs, and is not installed here: install it{otherwise}.")
     place = made(root)
     files = sources(root)
     own = (root / ".git").is_dir()
@@ -70,7 +71,7 @@ def freeze(root: Path) -> str:
         env = {"GIT_DIR": str(repository), "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
         staged = names(git(root, "ls-files", "-z", "--stage", **env))
         known = {path: entry for entry, _, path in (each.partition("\t") for each in staged)}
-        code = code_of(about, known)
+        code = code_of(about, known, otherwise)
         gone = known.keys() - code
         there = [path for path in gone if os.path.lexists(f"{root}/{path}")]
         changes = "\0".join([*code, *gone.difference(there)])
@@ -146,7 +147,7 @@ def made(root: Path) -> Path:
     return located(PLACE, root)
 
 
-def code_of(about: dict[str, os.stat_result], known: dict[str, str]) -> list[str]:
+def code_of(about: dict[str, os.stat_result], known: dict[str, str], otherwise: str) -> list[str]:
     """The files that are the code. `known`: those in the index, by their mode, object, and stage.
 
     Raises RefusalError for repositories, and for large files that are not in the index.
@@ -159,12 +160,13 @@ def code_of(about: dict[str, os.stat_result], known: dict[str, str]) -> list[str
             continue  # a folder in the index that is a link now, or ours
         if stat.S_ISDIR(one.st_mode):
             if known.get(path, SUBMODULE).startswith(SUBMODULE):
-                sentence = f"{path} is a repository of its own, which a job's code cannot contain: remove it, {LATEST}."
-                raise RefusalError(sentence)
+                raise RefusalError(
+                    f"{path} is a repository of its own, which a job's code cannot contain: remove it{otherwise}."
+                )
             continue  # a file in the index that is a folder now
         if one.st_size > LARGE and path not in known:
             size = f"{one.st_size / 1e9:.1f} GB"
-            raise RefusalError(f"{path} has {size}, and git would commit it: add it to .gitignore, {LATEST}.")
+            raise RefusalError(f"{path} has {size}, and git would commit it: add it to .gitignore{otherwise}.")
         found.append(path)
     return found
 
