@@ -310,13 +310,19 @@ def test_a_folder_that_is_no_project_of_its_own(tmp_path: Path, adopt: Callable[
     assert refusal(adopt, root / "code") == "adopt-not-root"
 
 
-def test_imports_are_never_installed_unasked(tmp_path: Path, plain_template: Path) -> None:
+def test_imports_are_never_installed_unasked(
+    tmp_path: Path, plain_template: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = repository(tmp_path / "theirs", SHAPES["plain scripts"][0])
     before = tree(root)
+    command = ["adopt", f"--template={plain_template}", "--hardware=rtx-40"]
     with pytest.raises(RefusalError) as error:
-        main.adopt(root, parse(["adopt", f"--template={plain_template}", "--hardware=rtx-40"]))
+        main.adopt(root, parse(command))
     assert error.value.id == "adopt-no-dependencies"
     assert tree(root) == before
+    assert main.adopt(root, parse([*command, "--extra=torch", "--extra=numpy<3"])) == 0
+    assert "pyyaml" in capsys.readouterr().out, "what is left out is named"
+    assert image_requirements(root, tmp_path) == {"torch", "numpy<3"}
 
 
 # PyTorch
@@ -348,7 +354,12 @@ def project(*lines: str, groups: str = "") -> dict[str, str]:
     ],
 )
 def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
-    files: dict[str, str], arguments: list[str], where: str, tmp_path: Path, adopt: Callable[..., int]
+    files: dict[str, str],
+    arguments: list[str],
+    where: str,
+    tmp_path: Path,
+    adopt: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     root = repository(tmp_path / "theirs", files)
     before = tree(root)
@@ -357,7 +368,9 @@ def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
     assert error.value.id in ("torch-range-unavailable", "torch-ranges-contradict")
     assert where in str(error.value)
     assert tree(root) == before
+    capsys.readouterr()
     assert adopt(root, *arguments, "--extra=torch") == 0, "a line of extra.txt replaces theirs"
+    assert "excludes torch" not in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -482,6 +495,25 @@ def test_undo_keeps_what_was_edited(
     assert (tmp_path / "mine").read_text() == "outside"
 
 
+def test_adopted_again_it_uses_the_files_that_undo_kept(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
+    before = tree(root)
+    adopt(root)
+    mine = {EXTRA: "einops\ntorch>=2.8\n", ".gpukit/apt.txt": "g++\n", ".gpukit/.env": "WANDB_API_KEY=secret\n"}
+    for name, text in mine.items():
+        (root / name).write_text(text)
+    for _ in range(2):  # kept again, also if adopting did not write them
+        assert main.adopt(root, parse(["adopt", "--undo"])) == 0
+        assert set(new(before, root)) == {*mine, ".gpukit/.gitignore"}
+        assert ".gpukit/.env" not in git("status", "--porcelain", "-uall", cwd=root)
+        assert adopt(root) == 0
+        assert {name: (root / name).read_text() for name in mine} == mine
+    assert {"einops", "torch>=2.8", "pytest"} <= image_requirements(root, tmp_path)
+    main.adopt(root, parse(["adopt", "--undo"]))
+    assert adopt(root, "--extra=einops<1", "--extra=tqdm") == 0
+    assert set((root / EXTRA).read_text().split()) == {"einops<1", "torch>=2.8", "tqdm"}
+
+
 def test_undo_refuses_edits_that_git_does_not_have(tmp_path: Path, adopt: Callable[..., int]) -> None:
     root = repository(tmp_path / "theirs", SHAPES["uv"][0])
     adopt(root)
@@ -510,11 +542,9 @@ def test_an_update_changes_only_what_adopting_wrote(
         (root / name).write_text(text)
     git("add", "-A", "-f", cwd=root)
     git("commit", "-qm", "adopted", cwd=root)
-    for name in ("extra.txt", "Dockerfile.dockerignore.jinja"):
-        with (template / "adopt/.gpukit" / name).open("a") as file:
+    for name in ("adopt/.gpukit/Dockerfile.dockerignore.jinja", "template/apt.txt"):
+        with (template / name).open("a") as file:
             file.write("# new\n")
-    with (template / "template/apt.txt").open("a") as file:
-        file.write("# new\n")
     change(template / "template/Dockerfile.jinja", "WORKDIR /workspace", "WORKDIR /workspace\nLABEL new=1")
     change(template / "fragments/container.jinja", "'ms-python.debugpy']", "'ms-python.debugpy', 'new.one']")
     (template / "template/README.md.jinja").write_text("new\n")
@@ -556,7 +586,28 @@ def test_add_writes_a_line_to_extra_txt() -> None:
 
 
 def test_condas_ranges() -> None:
-    assert look.conda_lines("dependencies:\n  - numpy=1.26.4=py310_0\n  - a>=1, <2\n") == (
-        ["numpy==1.26.4", "a>=1,<2"],
-        [],
-    )
+    lines = ["numpy=1.26.4=py310_0", "scipy=1.26.*", "a>=1, <2", "b=1.2", "c==3", "d 1.8*", "e[version='>1']", "f>=2|3"]
+    found, left_out = look.conda_lines("dependencies:\n" + "".join(f"- {line}\n" for line in lines))
+    assert found == ["numpy==1.26.4", "scipy==1.26.*", "a>=1,<2", "b==1.2.*", "c==3"]
+    assert [each.partition(":")[0] for each in left_out] == lines[5:]
+
+
+def test_conda_beside_more_requirements(tmp_path: Path) -> None:
+    text = "dependencies:\n  - einops\n  - pip:\n    - -r more.in\n    - -e .\n    - tqdm\n"
+    root = repository(tmp_path / "theirs", {"environment.yml": text, "more.in": "regex\n-c limits.txt\n"})
+    found = look.look(root, ["more.in"])
+    assert (found.extra, [line.text for line in found.lines]) == (["tqdm", "einops"], ["regex"])
+    assert any("-r more.in" in each for each in found.left_out)
+    assert any("-c limits.txt" in each for each in found.left_out)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("setup.py", "from setuptools import setup\nsetup(name='p', install_requires='torch\\nnumpy')\n"),
+        ("setup.cfg", "[metadata]\nname = p\n[options]\ninstall_requires = file: requirements.txt\n"),
+    ],
+)
+def test_requirements_of_setuptools_in_other_forms(file: str, text: str, tmp_path: Path) -> None:
+    root = repository(tmp_path / "theirs", {file: text, "requirements.txt": "torch\nnumpy\n"})
+    assert [line.text for line in look.look(root, []).lines] == ["torch", "numpy"]

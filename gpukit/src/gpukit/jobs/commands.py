@@ -20,7 +20,7 @@ from gpukit.host import frozen, queue
 from gpukit.jobs import contract, kubernetes, ledger, records, slurm
 from gpukit.jobs.progress import clean, progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
-from gpukit.project.location import located
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
@@ -59,6 +59,10 @@ def submit(root: Path, options: Any) -> int:
     without = " ".join(name for name in ("credentials", "network") if vars(options).get(f"no_{name}"))
     if without and (options.latest or options.on):
         raise RefusalError("--no-credentials needs a container and a copy of the code: leave --on and --latest out.")
+    if without and is_adopted(root):
+        raise RefusalError(
+            "--no-credentials needs a copy of the code, which jobs of an adopted repository do not have."
+        )
     if options.on and options.priority:
         raise RefusalError("--priority is of the queue on this machine: a cluster has priorities of its own.")
     if options.on == "kubernetes":
@@ -93,6 +97,8 @@ def submit(root: Path, options: Any) -> int:
         job = table.get(number)
     held = f" It is held: {job['note']}." if job["note"] else ""
     submitted(root, job, options, f"Job {number} is in the queue.{held}")
+    if is_adopted(root) and not options.latest:
+        say("It will run your files as they are when it starts: what your programs write beside them is not known.")
     if queue.WorkerLock(place).holder() is None:
         say(idle(root, options))
     return 0
