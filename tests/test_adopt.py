@@ -18,8 +18,10 @@ from plumbum import local
 
 from gpukit.adopt import choose, look, main
 from gpukit.cli.main import parse
+from gpukit.host import queue
 from gpukit.host.process import Result
 from gpukit.image import layers
+from gpukit.jobs import commands
 from gpukit.plan import packages
 from gpukit.plan.resolve import Answer
 from gpukit.project import dependencies, versions
@@ -488,6 +490,11 @@ def test_undo_keeps_what_was_edited(
     (root / ".gpukit/huggingface").symlink_to(tmp_path)
     (tmp_path / "mine").write_text("outside")
     (root / ".gpukit/outputs").mkdir()
+    worker = queue.WorkerLock(root / ".gpukit/jobs")
+    worker.take()
+    with pytest.raises(RefusalError):
+        main.adopt(root, parse(["adopt", "--undo"]))
+    worker.release()
     assert git("status", "--porcelain", cwd=root).split() == ["M", EXTRA]
     assert main.adopt(root, parse(["adopt", "--undo"])) == 0
     assert EXTRA in capsys.readouterr().out
@@ -610,4 +617,14 @@ def test_conda_beside_more_requirements(tmp_path: Path) -> None:
 )
 def test_requirements_of_setuptools_in_other_forms(file: str, text: str, tmp_path: Path) -> None:
     root = repository(tmp_path / "theirs", {file: text, "requirements.txt": "torch\nnumpy\n"})
-    assert [line.text for line in look.look(root, []).lines] == ["torch", "numpy"]
+    assert {line.text for line in look.look(root, []).lines} == {"torch", "numpy"}
+
+
+def test_a_job_without_credentials_needs_a_copy_of_the_code(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
+    adopt(root)
+    before = tree(root)
+    with pytest.raises(RefusalError):
+        commands.submit(root, parse(["--no-credentials", "submit", "--", "python", "train.py"]))
+    assert tree(root) == before
+    assert commands.submit(root, parse(["submit", "--", "python", "train.py"])) == 0

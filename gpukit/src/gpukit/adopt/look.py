@@ -164,7 +164,9 @@ def look(root: Path, more: list[str]) -> Found:
     named = any(dependencies.of_file(root, *source.partition("#")[::2]) for source in found.sources)
     if not named or (setup and "requirements.txt" in files):
         add_requirements(root, found, files)
-    unused = [name for name in names if f"pyproject.toml#{name}" not in found.sources]
+    installed = {line.text for line in requirements(root, found)}
+    others = {name: project.requirements(name) for name in names} if project is not None else {}
+    unused = [name for name, lines in others.items() if not {line.text for line in lines} <= installed]
     unused += [name for name in files if name not in found.sources]
     found.left_out += [f"{name}: `--with {name}` installs it too" for name in unused]
     found.sources = list(dict.fromkeys(found.sources))

@@ -15,7 +15,7 @@ from typing import Any
 from gpukit.adopt import choose, look
 from gpukit.adopt.look import FOLDERS, LAUNCH, USERS, Found
 from gpukit.findings.finding import count
-from gpukit.host import facts
+from gpukit.host import facts, queue
 from gpukit.host.cards import data
 from gpukit.host.git import attempt, git, last_line, run, status
 from gpukit.plan import packages
@@ -263,7 +263,7 @@ def write_extra(file: Path, found: Found) -> None:
 def report(found: Found, ids: list[str], copy: Path) -> None:
     stack = load(copy / ADOPTED["stack.json"])
     origin = ", ".join([*found.sources, *([found.origin] if found.extra and found.origin else [])])
-    print(f"{found.name}: {count(len(found.lines), 'package')}, from {origin or 'no file'}")
+    print(f"{found.name}: {count(len({line.name for line in found.lines}), 'package')}, from {origin or 'no file'}")
     print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
     if not versions.allows(f"python{found.python}", f"{stack.python}.99"):
         print(f"  note      it accepts Python {found.python}, and the image has {stack.python}")
@@ -299,6 +299,8 @@ def undo(root: Path) -> int:
     """Remove what adopting and its commands wrote; keep what the user edited of their own lists, and name it."""
     if not is_adopted(root):
         raise RefusalError("There is nothing to undo: this repository has not adopted gpukit.", id="nothing-to-undo")
+    if queue.WorkerLock(root / ADOPTED[".launch"] / "jobs").holder() is not None:
+        raise RefusalError("The queue of this repository is being processed: `./launch stop` ends that.", id="in-use")
     try:
         known = json.loads(notes(root).read_text(encoding="utf-8"))
     except (OSError, ValueError):
