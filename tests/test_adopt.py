@@ -411,6 +411,7 @@ def test_a_package_that_pins_another_torch_is_named_before_a_build(
         ("torch~=2.4.0", "2.5.0", False),
         ("torch!=2.9.1,>2", "2.9.1", False),
         ("torch", "2.14.1", True),
+        ("torch~=nightly", "2.14.1", True),
     ],
 )
 def test_ranges_of_versions(requirement: str, version: str, allowed: bool) -> None:
@@ -592,19 +593,22 @@ def test_add_writes_a_line_to_extra_txt() -> None:
     )
 
 
-def test_condas_ranges() -> None:
-    lines = ["numpy=1.26.4=py310_0", "scipy=1.26.*", "a>=1, <2", "b=1.2", "c==3", "d 1.8*", "e[version='>1']", "f>=2|3"]
-    found, left_out = look.conda_lines("dependencies:\n" + "".join(f"- {line}\n" for line in lines))
+def test_condas_ranges(tmp_path: Path) -> None:
+    lines = ["numpy=1.26.4=py310_0", "scipy=1.26.*", "a>=1, <2", "b=1.2", "c==3"]
+    lines += ["d 1.8*", "e[version='>1']", "f>=2|3", "ffmpeg"]
+    (tmp_path / "conda.yml").write_text("dependencies:\n" + "".join(f"- {line}\n" for line in lines))
+    found, left_out = look.conda_lines(tmp_path, "conda.yml")
     assert found == ["numpy==1.26.4", "scipy==1.26.*", "a>=1,<2", "b==1.2.*", "c==3"]
     assert [each.partition(":")[0] for each in left_out] == lines[5:]
 
 
 def test_conda_beside_more_requirements(tmp_path: Path) -> None:
-    text = "dependencies:\n  - einops\n  - pip:\n    - -r more.in\n    - -e .\n    - tqdm\n"
-    root = repository(tmp_path / "theirs", {"environment.yml": text, "more.in": "regex\n-c limits.txt\n"})
-    found = look.look(root, ["more.in"])
-    assert (found.extra, [line.text for line in found.lines]) == (["tqdm", "einops"], ["regex"])
-    assert any("-r more.in" in each for each in found.left_out)
+    pips = ["-r more.in", "-e .", "-e git+https://example.org/a.git@main#egg=a", "tqdm"]
+    text = "dependencies:\n  - einops\n  - pip:\n" + "".join(f"    - {line}\n" for line in pips)
+    files = {"environment.yml": text, "more.in": "regex\n-c limits.txt\n", "dev.in": "ruff\n"}
+    found = look.look(repository(tmp_path / "theirs", files), ["dev.in"])
+    assert found.extra == ["regex", "a @ git+https://example.org/a.git@main", "tqdm", "einops"]
+    assert [line.text for line in found.lines] == ["ruff"]
     assert any("-c limits.txt" in each for each in found.left_out)
 
 

@@ -41,9 +41,12 @@ CONDA_NAMES = {
     "pytorch": "torch",
     "pytorch-cpu": "torch",
     "pytorch-gpu": "torch",
+    "opencv": "opencv-python-headless",
     **dict.fromkeys(("python", "pip", "cudatoolkit", "cuda", "cuda-toolkit", "cudnn", "nccl", "pytorch-cuda")),
     **dict.fromkeys(("pytorch-mutex", "cuda-version", "cuda-nvcc", "mkl", "blas", "openblas", "setuptools", "wheel")),
 }
+# Conda's programs whose names the package index gives to other packages, and Debian to the same programs.
+PROGRAMS = ("ffmpeg", "git", "graphviz", "sox", "wget")
 MOST_FILES = 2000  # scripts that are read for their imports
 MOST_BYTES = 1 << 20  # of one
 
@@ -172,7 +175,7 @@ def look(root: Path, more: list[str]) -> Found:
     found.sources = list(dict.fromkeys(found.sources))
     conda = next((name for name in CONDA if (root / name).is_file()), "")
     if conda and not files and (setup or not own):
-        found.extra, left_out = conda_lines(dependencies.text_of(root, conda))
+        found.extra, left_out = conda_lines(root, conda)
         found.origin = conda
         found.left_out += left_out
     elif not requirements(root, found):
@@ -234,14 +237,14 @@ def add_requirements(root: Path, found: Found, files: list[str]) -> None:
         found.sources += dependencies.included_files(root, name)
 
 
-def conda_lines(text: str) -> tuple[list[str], list[str]]:
+def conda_lines(root: Path, file: str) -> tuple[list[str], list[str]]:
     """The requirements in conda's environment.yml: pip's, then its own by their names in the package index."""
     own: list[str] = []
     pips: list[str] = []
     left_out: list[str] = []
     inside = False
     within_pip = -1
-    for line in text.splitlines():
+    for line in dependencies.text_of(root, file).splitlines():
         plain = re.sub(r"(^|\s)#.*", "", line).rstrip()
         item = re.match(r"(\s*)-\s+(.+)$", plain)
         if re.match(r"\S+:", plain):
@@ -252,20 +255,22 @@ def conda_lines(text: str) -> tuple[list[str], list[str]]:
             if value == "pip:":
                 within_pip = indent
             elif within_pip >= 0 and indent > within_pip:
-                if re.match(r"-(?:r|c|-requirement|-constraint)\b", value):
-                    left_out.append(f"{value}: `--with FILE` installs what a file of requirements names")
-                elif not value.startswith("-"):
-                    pips.append(value)
+                pips.append(value)
             else:
                 within_pip = -1
                 own.append(value)
-    lines = list(pips)
+    named = dependencies.requirements_file(root, file, text="\n".join(pips)) if pips else []
+    lines = [line.text for line in named if not line.unfit]
+    left_out += [f"{line.text}: {line.unfit}" for line in named if line.unfit]
     for value in own:
         match = re.fullmatch(r"(?:[\w.-]+::)?([\w.-]+?)\s*([=<>!~][\w.,=<>!~* ]*)?", value)
         if not match:
             left_out.append(f"{value}: the package index has no such form; `--extra` names it")
             continue
         name = match[1].lower()
+        if name in PROGRAMS:
+            left_out.append(f"{value}: a program, which a line `{name}` in {ADOPTED['apt.txt']} installs")
+            continue
         if name.startswith("_") or CONDA_NAMES.get(name, name) is None:
             left_out.append(f"{value}: the image has its own, or needs none")
             continue

@@ -262,7 +262,7 @@ def write_extra(file: Path, found: Found) -> None:
 
 def report(found: Found, ids: list[str], copy: Path) -> None:
     stack = load(copy / ADOPTED["stack.json"])
-    origin = ", ".join([*found.sources, *([found.origin] if found.extra and found.origin else [])])
+    origin = ", ".join(dict.fromkeys([*found.sources, *(line.file for line in found.lines)]))
     print(f"{found.name}: {count(len({line.name for line in found.lines}), 'package')}, from {origin or 'no file'}")
     print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
     if not versions.allows(f"python{found.python}", f"{stack.python}.99"):
