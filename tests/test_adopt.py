@@ -44,7 +44,7 @@ SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setupt
 SHAPES: dict[str, tuple[dict[str, str], set[str]]] = {
     "plain scripts": (
         {
-            "train.py": "import os\nimport numpy as np\nimport torch\nfrom model import GPT\n",
+            "train.py": "import os\nimport numpy as np\nimport torch, _C\nfrom model import GPT\n",
             "model.py": "import yaml\n",
         },
         {"numpy", "pyyaml", "torch"},

@@ -22,15 +22,17 @@ PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
 # Packages whose modules have other names, as their own documentation says (2026-11-26).
 PACKAGES = {
+    "absl": "absl-py",
     "attr": "attrs",
     "bs4": "beautifulsoup4",
     "cv2": "opencv-python-headless",
     "dateutil": "python-dateutil",
+    "distutils": "setuptools",  # which has it since Python 3.12 does not
     "dotenv": "python-dotenv",
     "git": "gitpython",
     "hydra": "hydra-core",
+    "mpl_toolkits": "matplotlib",
     "PIL": "pillow",
-    "pytorch_lightning": "pytorch-lightning",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
     "umap": "umap-learn",
@@ -293,6 +295,8 @@ def conda_range(text: str) -> str:
 
 def imports(root: Path) -> list[str]:
     """The packages that the repository's scripts import and that are neither Python's own nor its own."""
+    if sys.version_info < (3, 10):  # which does not know what is its own
+        raise RefusalError("Reading what scripts import needs Python 3.10 or newer: `uvx --python 3.12 gpukit adopt`.")
     names = [name for name in sources(root) if name.endswith(".py")][:MOST_FILES]
     own = {part for name in names for part in (Path(name).stem, *Path(name).parts[:-1])}
     modules: set[str] = set()
@@ -309,8 +313,8 @@ def imports(root: Path) -> list[str]:
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 modules.add(node.module.partition(".")[0])
-    standard = set(getattr(sys, "stdlib_module_names", ())) | {"__future__"}
-    foreign = [name for name in modules - own - standard if not name.startswith("_")]  # such as an extension, _C
+    modules -= own | sys.stdlib_module_names
+    foreign = [name for name in modules if not name.startswith("_")]  # an extension of its own is often called _C
     return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in foreign}, key=str.lower)
 
 
