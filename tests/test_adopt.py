@@ -215,7 +215,8 @@ def test_a_repository_gets_all_of_it_and_none_of_its_files_changes(
 
 def image_requirements(root: Path, place: Path) -> set[str]:
     """What a build installs, from nothing but the files that its COPY lines take; a package by its name."""
-    source, target = place / "source", place / "layers"
+    source = place / "source"
+    target = place / "layers"
     text = (root / ".gpukit/Dockerfile").read_text(encoding="utf-8")
     ignored = (root / ".gpukit/Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     for words in re.findall(r"^COPY (.*) (/source/\S*)$", text, re.MULTILINE):

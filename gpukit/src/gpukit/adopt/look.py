@@ -253,7 +253,8 @@ def conda_lines(root: Path, file: str) -> tuple[list[str], list[str]]:
             inside = plain.startswith("dependencies:")
             within_pip = -1
         elif inside and item:
-            indent, value = len(item[1]), item[2].strip("'\" ")
+            indent = len(item[1])
+            value = item[2].strip("'\" ")
             if value == "pip:":
                 within_pip = indent
             elif within_pip >= 0 and indent > within_pip:
