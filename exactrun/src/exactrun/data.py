@@ -101,9 +101,8 @@ class Keyed(Dataset):
 
     def _fetched(self, indices: Sequence[Any]) -> Any:
         dataset = self.dataset
-        if hasattr(dataset, "__getitems__"):
-            return dataset.__getitems__(indices)
-        return [dataset[index] for index in indices]
+        fetch = getattr(dataset, "__getitems__", None)  # a data set may set it to None, as torch allows
+        return fetch(indices) if fetch else [dataset[index] for index in indices]
 
     def _read(self, read: Callable[[Any], Any], batch: Any, first: Sequence[Any]) -> Any:
         """The result of `read`; `first` is the first index. In a process that is not a worker, the generators keep
