@@ -590,15 +590,6 @@ def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
     assert (tmp_path / "run").read_bytes() == b""
 
 
-def test_what_a_killed_save_left_is_swept(tmp_path: Path) -> None:
-    put(tmp_path, 1)
-    left = tmp_path / "checkpoints/.step-00000002.tmp"
-    left.mkdir()
-    (left / "state.pt").write_bytes(b"half")
-    put(tmp_path, 3)
-    assert not left.exists()
-
-
 # Who may save.
 
 

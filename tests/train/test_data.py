@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, WeightedRandomSampler, default_collate
 
-from exactrun import data, seeds
-from exactrun.data import Batch, DataError, Keyed, mix, shared
+from exactrun import seeds
+from exactrun.data import Batch, DataError, Keyed, shared
 from exactrun.passes import View
+from exactrun.seeds import mix
 from exactrun.workers import begin, signals_later
-from gpukit.host.limits import usable_cpus
 from gpukit.script.batches import Order
 from gpukit.script.errors import explain, failure
 
@@ -51,7 +51,7 @@ class Augmented(Dataset):
     def __getitem__(self, index):
         drawn = [random.random(), numpy.random.rand(), self.modern.normal(), self.own.gauss(0, 1)]
         drawn += [NAMED.random(), self.shared.random(), self.slotted()]
-        noise = torch.randn(1 + index % 3).sum() + data.numpy_generator().random()
+        noise = torch.randn(1 + index % 3).sum() + seeds.numpy_generator().random()
         return torch.tensor([*drawn, self.transforms[0](noise), self.transforms[1](torch.ones(8)).sum(), index])
 
 
@@ -488,41 +488,3 @@ def test_any_integer_is_a_seed(seed):
         seeds.seed_all(same)
         drawn.append((torch.rand(()).item(), random.random(), numpy.random.random()))
     assert drawn[0] == drawn[1]
-
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
-
-    def made(cgroup, **files):
-        (tmp_path / "proc/self").mkdir(parents=True)
-        (tmp_path / "proc/self/cgroup").write_text(cgroup)
-        for name, text in files.items():
-            file = tmp_path / "sys/fs/cgroup" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        return tmp_path
-
-    return made
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "files", "cpus"),
-    [
-        ("0::/\n", {"cpu.max": "400000 100000\n"}, 4),  # v2, in a container
-        ("0::/\n", {"cpu.max": "max 100000\n"}, 16),
-        ("0::/\n", {"cpu.max": "150000 100000\n"}, 2),
-        ("0::/\n", {"cpu.max": "20000 100000\n"}, 1),
-        ("0::/\n", {}, 16),
-        ("0::/a/b\n", {"a/cpu.max": "300000 100000\n", "a/b/cpu.max": "max 100000\n"}, 3),  # a limit above
-        ("0::/host/only\n", {"cpu.max": "500000 100000\n"}, 5),
-        ("0::/../../other\n", {"cpu.max": "500000 100000\n"}, 5),
-    ],
-)
-def test_usable_cpus_respects_quotas(machine, cgroup, files, cpus):
-    assert usable_cpus(machine(cgroup, **files)) == cpus
-
-
-def test_usable_cpus_respects_affinity(monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 8})
-    assert usable_cpus(tmp_path) == 3

@@ -255,16 +255,6 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert ended == ["finished", "failed", "stopped"]
 
 
-def test_the_best_checkpoint_is_kept_too(tmp_path: Path) -> None:
-    with Run(tmp_path / "x", save_steps=1, keep=1, best="held_out") as run:
-        for _, held_out in run.enumerate([3.0, 1.0, 2.0, 4.0]):
-            run.step(held_out=held_out)
-    assert [path.name for path in sorted((tmp_path / "x/checkpoints").glob("step-*"))] == [
-        "step-00000002",
-        "step-00000004",
-    ]
-
-
 def test_variables_of_another_object_in_each_round_of_a_plain_loop(tmp_path: Path) -> None:
     def train(fails_at: int) -> list[float]:
         sums = []

@@ -17,8 +17,6 @@ import torch
 from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from exactrun.seeds import COLLATE, SAMPLE, Seeds, generators, mix
-from exactrun.seeds import numpy_generator as numpy_generator
-from exactrun.seeds import seed_all as seed_all
 from exactrun.workers import begin
 
 
