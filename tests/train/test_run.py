@@ -189,6 +189,15 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
         run.keep(model=torch.nn.Linear(3, 1))
 
 
+def test_a_module_with_the_name_of_a_part_of_the_model_is_refused(tmp_path: Path) -> None:
+    """Its weights would have the same names in the checkpoint; those of the part itself may be kept."""
+    model = nn.ModuleDict({"teacher": nn.Linear(1, 1)})
+    with Run(tmp_path / "x") as run:
+        run.keep(model=model, teacher=model["teacher"])
+    with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="is called teacher too"):
+        run.keep(model=model, teacher=nn.Linear(1, 1))
+
+
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     code = "import sys; from exactrun.run import Run; Run(sys.argv[1])"
     with Run(tmp_path / "x"):
