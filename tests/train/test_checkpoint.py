@@ -450,7 +450,8 @@ def test_a_folder_that_was_deleted_is_one_sentence(tmp_path: Path) -> None:
 
 KILLED = """
     run, kills, chance = Path(sys.argv[1]), int(sys.argv[2]), random.Random(0)
-    saver = Saver(run, about=ABOUT, keep=2, asynchronous=sys.argv[3] == "True")
+    saver = Saver(run, about=ABOUT, keep=2)
+    saver.asynchronous = sys.argv[3] == "True"
     put(run, 1)
     begun = time.perf_counter()
     for _ in range(3):
@@ -523,7 +524,8 @@ def test_training_goes_on_while_the_disk_is_full(
     asynchronous: bool, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saver, "RETRY", 0.02)
-    ours = Saver(small_disk / "run", about=ABOUT, asynchronous=asynchronous)
+    ours = Saver(small_disk / "run", about=ABOUT)
+    ours.asynchronous = asynchronous
     filler = small_disk / "filler"
     for step in (1, 2):
         filler.write_bytes(bytes(7 << 20))

@@ -198,13 +198,6 @@ def test_a_module_with_the_name_of_a_part_of_the_model_is_refused(tmp_path: Path
         run.keep(model=model, teacher=nn.Linear(1, 1))
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    code = "import sys; from exactrun.run import Run; Run(sys.argv[1])"
-    with Run(tmp_path / "x"):
-        done = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True, check=False)
-    assert "Another process" in done.stderr
-
-
 def test_two_steps_for_one_batch_are_refused(tmp_path: Path) -> None:
     with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="called twice"):
         for _ in run.enumerate(range(3)):
