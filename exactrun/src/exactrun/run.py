@@ -244,7 +244,7 @@ class Run:
         self._restore_generators()
 
     def _check_names(self) -> None:
-        """In checkpoints, the weights of `model` have no prefix; those of others begin with the name of their module."""
+        """In checkpoints, the names of weights begin with that of their module, except those of `model`."""
         modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
         parts = dict(modules["model"].named_children()) if "model" in modules else {}
         for name in parts.keys() & modules.keys():
