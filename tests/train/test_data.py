@@ -374,10 +374,11 @@ def test_states_after_seeding_are_restored():
     own = random.Random()
     seeds.seed_these([own], 2**70 + 5)
     for _ in range(3):
-        states = seeds.snapshot([own])
+        states, of_own = seeds.snapshot(), seeds.generator_state(own)
         wanted = [draw() for _ in range(3)]
-        seeds.seed_all(1)
-        seeds.restore(states, [own])
+        seeds.seed_these([own], 1)
+        seeds.restore(states)
+        seeds.restore_generator(own, of_own)
         assert [draw() for _ in range(3)] == wanted
 
 
