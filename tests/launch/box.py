@@ -100,6 +100,7 @@ def box(user: str = "", **environment: str) -> Iterator[Box]:
         (place / "laptop/config").write_text(
             f"Host {NAME}\n  HostName 127.0.0.1\n  Port {port}\n  User {user}\n  IdentityFile {place}/laptop/key\n"
             f"  IdentitiesOnly yes\n  UserKnownHostsFile {place}/laptop/known_hosts\n"
+            "  RequestTTY yes\n  RemoteCommand tmux\n"  # as some users have it
         )
         public = (place / "host.pub").read_text()
         (place / "laptop/known_hosts").write_text(f"[127.0.0.1]:{port} {public}")

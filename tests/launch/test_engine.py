@@ -60,6 +60,7 @@ class Place:
     inside: int
     home: Path
     lag: float = 0  # seconds until its user's command starts
+    patience: int = 15  # seconds in which a command ends after Ctrl-C
 
 
 HOMES: dict[Path, Place] = {}  # by the folder that the projects are in
@@ -111,7 +112,13 @@ def on_podman() -> Iterator[Place]:
     PODMANS_GPUS.unlink(missing_ok=True)
     user = pwd.getpwnam(PODMAN_USER)
     yield Place(
-        "podman", PODMAN_USER, user.pw_uid, 1000, Path(tempfile.mkdtemp(prefix="launch-", dir=user.pw_dir)), lag=0.5
+        engine="podman",
+        user=PODMAN_USER,
+        uid=user.pw_uid,
+        inside=1000,
+        home=Path(tempfile.mkdtemp(prefix="launch-", dir=user.pw_dir)),
+        lag=0.5,
+        patience=30,
     )
 
 
@@ -280,7 +287,7 @@ def test_ctrl_c_at_any_moment_leaves_nothing(project: Path) -> None:
         process = start(project, "--cpu", "run", "--", "sleep", "20")
         time.sleep(moment * 0.03)
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=30)
+        _, error = process.communicate(timeout=HOMES[project.parent].patience)
         assert left(project) == []
         # while Python itself was starting it says so in its own words, whatever the script
         if process.returncode != -signal.SIGINT and not re.match("Fatal Python error: init|KeyboardInterrupt$", error):
@@ -357,10 +364,11 @@ def interrupted(project: Path, *command: str, moment: float | None, words: bytes
     options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "preexec_fn": take_terminal}
     process = start(project, "--cpu", *command, options=options)
     os.close(theirs)
-    wait = moment + HOMES[project.parent].lag if moment else 30
+    place = HOMES[project.parent]
+    wait = moment + place.lag if moment else 30
     output = read_until(ours, b"" if moment else words, wait)
     os.write(ours, b"\x03")
-    output += read_until(ours, None, 30)
+    output += read_until(ours, None, place.patience)
     os.close(ours)
     return process.wait(timeout=1), output
 

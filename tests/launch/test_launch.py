@@ -256,6 +256,14 @@ def test_docker_that_is_podman_or_rootless(small: Path) -> None:
     assert "Rootless Docker" in sentence(launch(small, "build", docker=rootless))
 
 
+def test_docker_on_another_machine(small: Path) -> None:
+    """It does not see this folder: --host does what is wanted."""
+    error = 'docker: Error response: invalid mount config for type "bind": bind source path does not exist: /x.'
+    docker = f"case $1 in context) echo $DOCKER_HOST;; run) echo '{error}' >&2; exit 125;; esac"
+    assert "--host" in sentence(launch(small, "--cpu", "run", "true", docker=docker, DOCKER_HOST="ssh://me@box"))
+    assert "--host" not in sentence(launch(small, "--cpu", "run", "true", docker=docker, DOCKER_HOST="unix:///x"))
+
+
 SILENT = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?' >&2; exit 1"
 
 
@@ -293,6 +301,15 @@ def test_an_engine_that_does_not_exist(small: Path) -> None:
     assert "`docker` or `podman`" in sentence(launch(small, "--dry-run", "up", GPUKIT_ENGINE="moby"))
     (small / ".env").write_text("GPUKIT_ENGINE=podman\n", encoding="utf-8")
     assert "Podman" in sentence(launch(small, "run", "--", "true", docker="true"))
+
+
+def test_explain_asks_the_engine_that_env_names(small: Path) -> None:
+    text, asked = small.parent / "error.log", small.parent / "asked"
+    text.write_text('docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].')
+    for setting in ("GPUKIT_ENGINE=podman\n", ""):
+        (small / ".env").write_text(setting, encoding="utf-8")
+        launch(small, "explain", str(text), docker='echo >> "$HOME/asked"')
+        assert asked.exists() == (not setting)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +362,7 @@ def test_podman_that_cannot_serve(small: Path) -> None:
     (tools / "podman").chmod(0o755)
     assert "4.3" in sentence(launch(small, "build", VERSION="4.2.1"))
     for address in ("ssh://me@box/run/podman.sock", "tcp://box:1"):
-        assert "another machine" in sentence(launch(small, "build", VERSION="4.9.3", CONTAINER_HOST=address))
+        assert "--host" in sentence(launch(small, "build", VERSION="4.9.3", CONTAINER_HOST=address))
     assert launch(small, "build", VERSION="4.9.3").returncode == 0
 
 

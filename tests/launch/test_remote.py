@@ -148,7 +148,7 @@ def contents(folder: Path) -> set[str]:
 def test_run_returns_the_status_of_the_program(laptop: Laptop) -> None:
     (laptop.root / "data").mkdir()
     (laptop.root / "data/big.bin").write_text("ignored")
-    for status in ("7", "255"):
+    for status in ("96", "255"):
         done = laptop.launch("run", "-e", f"EXPECTED={SECRET}", "--", "python3", "train.py", status)
         assert (done.returncode, done.stdout) == (int(status), "begun True\na warning\n"), done.stderr
         assert NAME in done.stderr.splitlines()[0]
@@ -217,6 +217,14 @@ def test_what_is_there_is_asked_without_sending(laptop: Laptop) -> None:
     submitted = laptop.launch("submit", "--", "python3", "train.py")
     assert submitted.returncode == 1 and "--latest" in submitted.stderr  # there is no git, which keeps a job's code
     (laptop.root / "unsent.txt").unlink()
+
+
+def test_options_and_values_go_where_they_belong(laptop: Laptop) -> None:
+    """A program's own --host is its own, and values of -e are in no command line."""
+    shown = laptop.launch("--dry-run", "shell", "serve", "--host=0.0.0.0").stdout
+    assert "--host=0.0.0.0" in shown and f"--host={NAME}" not in shown
+    shown = laptop.launch("--dry-run", "--no-credentials", "run", "-e", f"EXPECTED={SECRET}", "true").stdout
+    assert "--no-credentials run -e EXPECTED" in shown and SECRET not in shown
 
 
 def test_the_default_host_is_in_env(laptop: Laptop) -> None:
@@ -321,6 +329,8 @@ def test_what_travels(root: Path, host: Host, machine: Box) -> None:
     git("add", "-f", "data/prepare.py", cwd=root)
     (root / "outputs").mkdir()
     (root / "outputs/run.txt").write_text("mine")
+    (root / "submodule").mkdir()  # which is not checked out
+    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},submodule", cwd=root)
     files.send(host, root, "./launch")
     place = at(machine, host)
     assert contents(place) == {*names, "link", ".gitignore", os.fsdecode(b"\xff.txt")}
@@ -485,7 +495,9 @@ def test_fetch(root: Path, host: Host, machine: Box, capfd: pytest.CaptureFixtur
         "outputs/ne\nw",
         "outputs/latest",
     }
-    assert (root / "outputs/other/log.txt").read_text() == "mine" and "other/log.txt" in capfd.readouterr().err
+    left = [line for line in capfd.readouterr().err.splitlines() if line.startswith("Not fetched")]
+    assert len(left) == 2 and "outputs/away" in left[0] and "outputs/other/log.txt" in left[1]
+    assert (root / "outputs/other/log.txt").read_text() == "mine"
     assert not (root / "outputs/run/checkpoints").exists() and not (root / "outputs/away").is_symlink()
     assert (root / "outputs/latest").resolve() == root / "outputs/run"
     if os.getuid() == 0:
@@ -499,6 +511,10 @@ def test_fetch(root: Path, host: Host, machine: Box, capfd: pytest.CaptureFixtur
             files.fetch(host, root, path, [])
     with pytest.raises(RefusalError, match="does not exist"):
         files.fetch(host, root, "outputs/none", [])
+    (place / "outputs/run/log.txt").write_text("another user's")
+    (place / "outputs/run/log.txt").chmod(0)
+    with pytest.raises(RefusalError, match="Permission denied"):
+        files.fetch(host, root, "outputs/run", [])
 
 
 def test_a_host_cannot_write_elsewhere(root: Path) -> None:
@@ -508,6 +524,7 @@ def test_a_host_cannot_write_elsewhere(root: Path) -> None:
     assert not any(files._is_in(name, inside) for name in ("outputs/../x", "/etc/x", "x", "outputs2/x"))
     assert not any(files._leaves("outputs/a/link", target) for target in ("b", "../b", "..b"))
     assert all(files._leaves("outputs/a/link", target) for target in ("/etc", "../../.git", "../.."))
+    assert files._leaves("link", ".git")
 
 
 # The connection
@@ -537,10 +554,21 @@ def test_names_that_are_none(name: str) -> None:
         Host(name, "default")
 
 
+def test_ctrl_c_before_a_command_has_started(root: Path, host: Host) -> None:
+    """It is passed on once it has."""
+    (root / "launch").write_text("trap 'exit 7' INT\nwhile :; do sleep 0.05; done\n")
+    files.send(host, root, "./launch")
+    with host.passing_on():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert host.run([], {}, "").code in (7, 130)  # the latter: before its first line
+
+
 def test_a_host_without_a_fitting_python(root: Path, host: Host, machine: Box) -> None:
     with machine.programs("sh", "bash", "env") as folder:
         with pytest.raises(RefusalError, match="has no Python"):
             files.send(host, root, "./launch")
+        with pytest.raises(RefusalError, match="has no Python"):
+            host.run(["stop"], {}, "")
         (folder / "python3").write_text('#!/bin/sh\n[ "$1" != --version ] || echo Python 3.8.20\nexit 1\n')
         (folder / "python3").chmod(0o755)
         with pytest.raises(RefusalError, match=r"Python 3\.8\.20.*3\.9"):
@@ -583,4 +611,5 @@ def test_what_the_other_machine_prints_of_its_own_is_no_answer(host: Host) -> No
 
 def test_commands_of_this_machine(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--host", NAME, "validate"]) == 1 and "--host" in capfd.readouterr().err
+    assert cli.main(["--host", NAME, "pin", "--remove"]) == 1 and "--host" in capfd.readouterr().err
     assert cli.main(["fetch"]) == 1 and "--host" in capfd.readouterr().err

@@ -35,12 +35,13 @@ def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
 
 def host_of(options: argparse.Namespace) -> str:
     """The machine on which a command is to run: --host, or GPUKIT_HOST; empty: this one."""
+    given = vars(options)
+    here = options.command in ON_THIS_MACHINE or (options.command == "pin" and options.remove)
     if "host" in options:
-        if options.command in ON_THIS_MACHINE:
+        if here and options.host:
             raise RefusalError(f"`{options.command}` is about the files on this machine: leave --host out.")
         return options.host
-    given = vars(options)
-    if options.command in ON_THIS_MACHINE or "--early" in given.get("rest", []) or given.get("machine"):
+    if here or "--early" in given.get("rest", []) or given.get("machine"):
         return ""
     project = find_root()
     if project is None or Path("/etc/gpukit").is_dir():  # the latter: in a container
@@ -48,10 +49,10 @@ def host_of(options: argparse.Namespace) -> str:
     if "GPUKIT_HOST" in os.environ:
         return os.environ["GPUKIT_HOST"]
     try:
-        found = b"GPUKIT_HOST" in (project / ".env").read_bytes()
+        found = b"GPUKIT_HOST" in located(".env", project).read_bytes()
     except OSError:
         return ""
-    return import_module("gpukit.host.project").dotenv(project / ".env").get("GPUKIT_HOST", "") if found else ""
+    return import_module("gpukit.host.project").dotenv(located(".env", project)).get("GPUKIT_HOST", "") if found else ""
 
 
 def act(options: argparse.Namespace) -> int:

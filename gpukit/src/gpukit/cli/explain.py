@@ -18,7 +18,7 @@ from gpukit.errors.reading import NotTextError, read
 from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE, worded
 from gpukit.findings.private import Mask, mask
 from gpukit.project.data import data
-from gpukit.project.location import find_root
+from gpukit.project.location import find_root, root
 from gpukit.project.messages import RefusalError, plain
 
 EXIT_CODES = {CERTAIN: 0, LIKELY: 1, UNKNOWN: 3, NOTHING: 4}
@@ -97,9 +97,10 @@ def read_text(what: str) -> str:
 
 
 def this_machine(ask_engine: bool = True) -> Machine:
-    from gpukit.host import facts  # imported here because it is slow, and not needed with --machine
+    from gpukit.host import choice, facts  # imported here because it is slow, and not needed with --machine
+    from gpukit.host.project import settings
 
-    return facts.local(find_root(), ask_engine)
+    return facts.local(find_root(), ask_engine, choice.known(settings(root())))
 
 
 def read_machine(file: str) -> Machine:

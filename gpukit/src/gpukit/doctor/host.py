@@ -23,9 +23,9 @@ from gpukit.host import choice, facts, health, podman, smi, uv
 from gpukit.host.memory import meminfo
 from gpukit.host.preflight import GPU_KINDS, refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
-from gpukit.host.project import Project, dotenv
+from gpukit.host.project import Project, settings
 from gpukit.project.devcontainer import ConfigError
-from gpukit.project.location import ADOPTED, is_adopted, located, root
+from gpukit.project.location import ADOPTED, is_adopted, root
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack
 
@@ -131,7 +131,7 @@ class Host:
         """`cpu`: no GPU is asked for. `native`: a program runs here without a container, so no engine is asked."""
         self.project, self.native = project or root(), native
         self._stack, self.cpu, self._known = stack, cpu, local
-        self.engine_name = choice.known({**_settings(self.project), **os.environ})
+        self.engine_name = choice.known(settings(self.project))
         commands = {
             "info": ([self.engine_name, *INFO], LONG_TIMEOUT),
             "client": ([self.engine_name, *CLIENT], SHORT_TIMEOUT),
@@ -414,12 +414,6 @@ def containers(text: str) -> Iterable[Container]:
                 and any(one.startswith("NVIDIA_VISIBLE_DEVICES=") for one in environment)
             ),
         )
-
-
-def _settings(project: Path) -> dict[str, str]:
-    with contextlib.suppress(RefusalError):
-        return dotenv(located(".env", project))
-    return {}
 
 
 TEMPLATE_FOLDERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows", ".vscode", "cluster")

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 TAIL = 64 * 1024  # bytes of an engine's output that are kept to find the error
 PATIENCE = 0.5  # seconds after which output that looks like the engine's error may be the program's
 REMOVED = 10.0  # seconds for the removal of a container; an engine that hangs does not end it
+ELSEWHERE = (
+    "{} is on another machine, which does not see this folder: `./launch --host me@box ...` sends it there over ssh."
+)
 
 
 class Engine:
@@ -92,13 +95,16 @@ class Engine:
     def explain(self, output: str, fallback: str, kinds: Collection[str] = ()) -> RefusalError:
         """The refusal for an error of this engine."""
         refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, self._about())
-        if refusal.kind == "gpu" and not remote(self.endpoint()):
+        if refusal.kind in ("gpu", "mount") and remote(self.endpoint()):
+            if refusal.kind == "mount":
+                refusal.args = (ELSEWHERE.format(f"This {self.title}"),)
+        elif refusal.kind == "gpu":
             from gpukit.host import facts  # only needed here, and slow
 
             machine = facts.local(None, engine=self.name)
             refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, machine)
         host = self.env.get("DOCKER_HOST")
-        if host and refusal.id in refusals.NOT_RESPONDING:
+        if host and not self.podman and refusal.id in refusals.NOT_RESPONDING:
             sentence = (
                 f"Docker does not respond at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
             )
@@ -158,9 +164,7 @@ class Engine:
         if version(release) < version(podman.LEAST):
             raise RefusalError(f"Podman {release} is too old: launch needs {podman.LEAST} or newer, or Docker.")
         if remote(self.endpoint()):
-            raise RefusalError(
-                "CONTAINER_HOST names Podman on another machine, which does not see this folder: run launch there."
-            )
+            raise RefusalError(ELSEWHERE.format("Podman, which CONTAINER_HOST names,"))
 
 
 def remote(endpoint: str) -> bool:

@@ -29,20 +29,21 @@ LARGE = 100e6  # bytes of a new file that is probably data: GitHub refuses large
 NOT_KEPT = ("/outputs", "/data", "__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
 NOT_KEPT += ("/cluster/image.*", "/cluster/*.status")
 AUTHOR = {f"GIT_{role}_{what}": "gpukit" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-LATEST = "or submit with --latest, which runs the project as it is when the job starts"
+LATEST = ", or submit with --latest, which runs the project as it is when the job starts"
 
 
-def freeze(root: Path) -> str:
+def freeze(root: Path, otherwise: str = LATEST) -> str:
     """The commit of the project's files as they are now. Its working tree, index, and branches are not touched.
 
     Empty for an adopted repository: its jobs run the files as they are when they start.
 
-    Raises RefusalError without git, for submodules, and for large files that nobody has told git to ignore.
+    Raises RefusalError without git, for submodules, and for large files that nobody has told git to ignore, with what
+    to do `otherwise`.
     """
     if is_adopted(root):
         return ""  # where its programs write is not known, so that a checkout would take their results with it
     if not shutil.which("git"):
-        raise RefusalError(f"git keeps the code of a job, and is not installed here: install it, {LATEST}.")
+        raise RefusalError(f"git keeps the code of jobs, and is not installed here: install it{otherwise}.")
     place = made(root)
     files = sources(root)
     own = (root / ".git").is_dir()
@@ -60,7 +61,7 @@ def freeze(root: Path) -> str:
         known = set(names(git(root, "ls-files", "-z", **env)))
         ours = (".launch/", *(f"{name}/" for name in SHARED))
         files = [path for path in files if path in known or not path.startswith(ours)]
-        refuse_what_is_no_code(root, files, known)
+        refuse_what_is_no_code(root, files, known, otherwise)
         note = "Storing the project's files for the job ..."
         git(root, "update-index", "--add", "--remove", "-z", "--stdin", data="\0".join(files), note=note, **env)
         gone = known.difference(files)
@@ -90,16 +91,16 @@ def made(root: Path) -> Path:
     return located(PLACE, root)
 
 
-def refuse_what_is_no_code(root: Path, files: list[str], known: set[str]) -> None:
+def refuse_what_is_no_code(root: Path, files: list[str], known: set[str], otherwise: str) -> None:
     for path in files:
         about = os.lstat(f"{root}/{path}")
         if stat.S_ISDIR(about.st_mode):
             raise RefusalError(
-                f"{path} is a repository of its own, which a job's code cannot contain: remove it, {LATEST}."
+                f"{path} is a repository of its own, which a job's code cannot contain: remove it{otherwise}."
             )
         if about.st_size > LARGE and path not in known:
             size = f"{about.st_size / 1e9:.1f} GB"
-            raise RefusalError(f"{path} has {size}, and git would commit it: add it to .gitignore, {LATEST}.")
+            raise RefusalError(f"{path} has {size}, and git would commit it: add it to .gitignore{otherwise}.")
 
 
 @contextlib.contextmanager

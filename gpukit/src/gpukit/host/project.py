@@ -193,6 +193,13 @@ def dotenv(path: Path) -> dict[str, str]:
     return found
 
 
+def settings(root: Path) -> dict[str, str]:
+    """The caller's variables, and those in the project's .env if it can be read."""
+    with contextlib.suppress(RefusalError):
+        return {**dotenv(located(".env", root)), **os.environ}
+    return dict(os.environ)
+
+
 def secret(path: Path) -> str:
     """The token in a file, which is created once, readable only for its user."""
     path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -87,7 +87,7 @@ def submit(root: Path, options: Any) -> int:
             max_hours=options.max_hours,
             variables=options.variables,
             project=queue.fingerprint(root),
-            code="" if options.latest else frozen.freeze(root),
+            code="" if options.latest else frozen.freeze(root, "" if without else frozen.LATEST),
             sealed=without,
         )
         job = table.get(number)
@@ -106,7 +106,7 @@ def to_kubernetes(root: Path, options: Any) -> int:
         raise RefusalError("--latest has no effect on Kubernetes: the image contains the code.")
     asked = {"nodes": options.nodes, "gpus": options.count, "queue": options.queue, "max_hours": options.max_hours}
     with frozen.submitting(root):
-        code = frozen.freeze(root)
+        code = frozen.freeze(root, otherwise="")
         new = kubernetes.submit(root, options.rest, package(root), code, variables=options.variables, **asked)
     return submitted(root, new, options, f"Job {new['id']} is handed to Kubernetes.")
 

@@ -135,17 +135,16 @@ class Attended:
             except OSError:  # the terminal is gone, and SIGHUP follows
                 return
             if CTRL_C in keys and not started:
-                started = not self._young() and self._runs()
+                started = self._runs() and not self._young()
                 if not started:
                     self._pass_on(signal.SIGINT)
             while keys and end not in select.select([end], [target], [])[0]:
                 keys = keys[os.write(target, keys) :]
 
     def _young(self) -> bool:
-        return time.monotonic() - self.begun < YOUNG
-
-    def _just_started(self) -> bool:
-        """Whether its first process is as young: a busy engine takes a while to start it."""
+        """Whether docker or the container's first process has just started: a busy engine takes a while."""
+        if time.monotonic() - self.begun < YOUNG:
+            return True
         started = self.engine.call("inspect", "--format={{.State.StartedAt}}", self.name)[1].strip()
         with contextlib.suppress(ValueError):  # not created yet
             at = datetime.strptime(started[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
@@ -183,7 +182,7 @@ class Attended:
 
     def _signal(self, number: int) -> None:
         while self.process and self.process.poll() is None:
-            young = self._young() or self._just_started()
+            young = self._young()
             if self.engine.call("kill", f"--signal={number}", self.name)[0] == 0:
                 if not young:
                     return
@@ -197,4 +196,5 @@ class Attended:
                 self.process.wait(timeout=1)  # it may just have ended
             if self.process.poll() is None:
                 self.process.kill()  # nothing has run yet, so there is nothing to save
-                self.engine.remove(self.name)  # Podman's container would keep our stderr open
+                if self.engine.podman:  # whose container would keep our stderr open
+                    self.engine.remove(self.name)

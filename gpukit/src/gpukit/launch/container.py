@@ -196,7 +196,7 @@ def run_sealed(project: Project, without: str, command: list[str], *given: list[
             frozen.remove(project.root, old, f"{old.name}-files")
     folder = place / f"run-{os.getpid()}"
     try:
-        frozen.check_out(project.root, frozen.freeze(project.root), folder, links=False)
+        frozen.check_out(project.root, frozen.freeze(project.root, otherwise=""), folder, links=False)
         copy = Project(folder, project.given, project.cpu, project.chosen_gpus, project.dry)
         copy.sealed = without
         return run(copy, command, *given)
@@ -351,12 +351,12 @@ def follow(project: Project, name: str = "", attended: bool = False) -> int:
             process.wait()
         finally:
             process.terminate()
-        status = project.engine.call("wait", run)[1].strip()
-    if not attended:
-        ended(project, run)
-    elif status:
+        status = int(project.engine.get("wait", run))
+    if attended:
         project.engine.call("rm", run)
-    return int(status) if status.isdecimal() else 1
+    else:
+        ended(project, run)
+    return status
 
 
 @contextlib.contextmanager

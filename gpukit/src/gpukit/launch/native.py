@@ -387,7 +387,7 @@ def notebook(project: Project) -> int:
     if entry and alive(entry):
         say("The notebook is running already; `./launch --native stop` ends it.")
     else:
-        port = free_port()
+        port = jupyter.free_port()
         jupyter.token(project)
         project.env["JUPYTER_TOKEN_FILE"] = str(project.located(".launch/jupyter-token"))
         flags = ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0", "--no-browser"]
@@ -399,12 +399,3 @@ def notebook(project: Project) -> int:
     jupyter.wait(entry["port"], lambda: None if alive(entry) else log.read_text(errors="replace")[-2000:].strip())
     print(jupyter.address(project, entry["port"]), flush=True)
     return 0
-
-
-def free_port() -> int:
-    for port in jupyter.PORTS:
-        with contextlib.suppress(OSError), socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(("127.0.0.1", port))
-            return port
-    raise RefusalError(f"No port from {jupyter.PORTS[0]} to {jupyter.PORTS[-1]} is free on this machine.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -84,6 +85,16 @@ def publish(project: Project, name: str) -> None:
         if port != PORTS[0]:
             say(f"Port {PORTS[0]} is in use, so this uses port {port}.")
         return
+
+
+def free_port(wanted: int = PORTS[0]) -> int:
+    """A free port of this machine: the wanted one, or another of PORTS."""
+    for port in (wanted, *PORTS):
+        with contextlib.suppress(OSError), socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(("127.0.0.1", port))
+            return port
+    raise RefusalError(f"No port from {PORTS[0]} to {PORTS[-1]} is free on this machine.")
 
 
 def ended(project: Project, name: str) -> str | None:

@@ -18,13 +18,15 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpukit.project.messages import RefusalError, announced, say
 from gpukit.remote.there import MARK
 
 # ssh_config(5). A line that is dead for half a minute is given up; the connection stays for ten minutes after its use.
-ALIVE = ["-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3", "-o", "ConnectTimeout=20"]
+# What a user's configuration starts at each login, such as tmux, is not started.
+OPTIONS = ("ServerAliveInterval=10", "ServerAliveCountMax=3", "ConnectTimeout=20")
+OPTIONS += ("RemoteCommand=none", "RequestTTY=no")
 PERSIST = "600"  # seconds
 ANSWERS = 10.0  # seconds in which a connection that is open already must answer
 LOST = 255  # the exit status of ssh itself
@@ -63,6 +65,9 @@ class Host:
         self.folder_given = bool(given)
         self.folder = re.sub(r"^~/", "", given) or folder
         self.socket = sockets() / hashlib.sha256(self.destination.encode()).hexdigest()[:12]
+        self.process: subprocess.Popen[bytes] | None = None  # of the command that runs there
+        self.signals: list[int] = []  # that came
+        self.told = 0  # how many of them were passed on
         if not shutil.which("ssh"):
             raise RefusalError("ssh is not installed here: install your system's OpenSSH client.")
 
@@ -70,7 +75,7 @@ class Host:
         return f"{self.destination}:{self.folder}"
 
     def ssh(self, *arguments: str) -> list[str]:
-        return ["ssh", *ALIVE, "-o", f"ControlPath={self.socket}", *arguments]
+        return ["ssh", *(f"-o{option}" for option in OPTIONS), f"-oControlPath={self.socket}", *arguments]
 
     def control(self, command: str) -> bool:
         """Ask the open connection, or end it; whether there is one."""
@@ -146,53 +151,65 @@ class Host:
                     return
             else:
                 other = line
-        self.check_python(process.wait(), other.decode(errors="replace").strip())
-        raise RefusalError(f"The connection to {self.destination} was lost: run the same command again.", LOST)
-
-    def check_python(self, code: int, version: str = "") -> None:
-        if code == NO_PYTHON:
+        if process.wait() == NO_PYTHON:
+            version = other.decode(errors="replace").strip()
             has = f"has {version}" if version.startswith("Python") else "has no Python"
             raise RefusalError(
                 f"{self.destination} {has}, and Python 3.9 or newer is needed there: install it, "
                 "for example with `uv python install 3.13`."
             )
+        raise RefusalError(f"The connection to {self.destination} was lost: run the same command again.", LOST)
+
+    @contextlib.contextmanager
+    def passing_on(self) -> Iterator[None]:
+        """Pass on Ctrl-C and SIGTERM to the command that runs there, or is started next."""
+        before = {number: signal.signal(number, self.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def pass_on(self, number: int, _frame: Any) -> None:
+        self.signals.append(number)
+        self.tell()
+
+    def tell(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while self.process and self.told < len(self.signals):
+                self.told += 1
+                os.write(self.process.stdin.fileno(), bytes([self.signals[self.told - 1]]))
+        if self.process and len(self.signals) >= 3:
+            self.process.terminate()
 
     def run(
-        self, arguments: list[str], variables: dict[str, str], absent: str, capture: bool = False, text: str = ""
+        self, arguments: list[str], variables: dict[str, str], absent: str, capture: bool = False, text: bytes = b""
     ) -> Ended:
         """Run `./launch` there. Ctrl-C and SIGTERM are passed on to it; at the third, its connection is closed.
 
         `capture`: return its output. `text`: its input.
         """
-        facts = {"arguments": arguments, "variables": variables, "absent": absent, "input": text}
+        facts = {"arguments": arguments, "variables": variables, "absent": absent, "input": text.decode("latin-1")}
         # a session of its own: Ctrl-C must not end ssh
-        process = self.start(start_new_session=True, stdout=subprocess.PIPE if capture else None)
-        signals = 0
-
-        def pass_on(number: int, _frame: Any) -> None:
-            nonlocal signals
-            signals += 1
-            with contextlib.suppress(OSError, ValueError):
-                os.write(process.stdin.fileno(), bytes([number]))
-            if signals == 3:
-                process.terminate()
-
-        with process:
+        options = {"start_new_session": True, "stdout": subprocess.PIPE if capture else None}
+        with self.passing_on(), self.start(**options) as process:
             assert process.stdin
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(self.request("command", **facts))
                 process.stdin.flush()
-            before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+            self.process = process
+            self.tell()
             try:
                 output = process.stdout.read().decode(errors="replace") if process.stdout else ""
                 code = process.wait()
             finally:
-                for number, handler in before.items():
-                    signal.signal(number, handler)
+                self.process = None
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()
+        if code == NO_PYTHON:  # or the program's
+            with self.exchange("reply") as (_, answers):
+                next(answers)
         lost = code < 0 or (code == LOST and not self.control("check"))
-        self.check_python(code)
         return Ended(LOST if lost else code, lost, output)
 
     def run_on_terminal(self, arguments: list[str], variables: dict[str, str], absent: str) -> int:
@@ -207,7 +224,7 @@ class Host:
             code = subprocess.run(self.ssh("-t", "-q", self.destination, command)).returncode
         if code == LOST and not self.control("check"):
             say(f"The connection to {self.destination} is lost.")
-        return code
+        return code if code >= 0 else 128 - code
 
     @contextlib.contextmanager
     def forwarding(self, here: int, there: int) -> Iterator[subprocess.Popen[bytes]]:
@@ -215,7 +232,9 @@ class Host:
         forward = ["-L", f"127.0.0.1:{here}:127.0.0.1:{there}"]
         # `cat` waits; with -N, ssh would end at once, because another process of it holds the connection
         command = self.ssh("-o", "ExitOnForwardFailure=yes", *forward, self.destination, "cat")
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as line:
+        # a session of its own: Ctrl-C must not end it before us
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, **options) as line:
             try:
                 wait_for_port(here, line)
                 yield line
@@ -232,9 +251,10 @@ def wait_for_port(port: int, line: subprocess.Popen[bytes]) -> None:
         time.sleep(0.05)
 
 
-class Ended:
-    def __init__(self, code: int, lost: bool, output: str) -> None:
-        self.code, self.lost, self.output = code, lost, output
+class Ended(NamedTuple):
+    code: int
+    lost: bool
+    output: str
 
 
 def source() -> bytes:
@@ -247,7 +267,8 @@ def source() -> bytes:
 
 def sockets() -> Path:
     """A folder that only this user can enter; short, because a socket's path has at most 104 characters."""
-    place = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), f"gpukit-{os.getuid()}")
+    own = os.environ.get("XDG_RUNTIME_DIR", "")  # after `su`, another user's
+    place = Path(own if os.access(own, os.W_OK) else tempfile.gettempdir(), f"gpukit-{os.getuid()}")
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = place.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077:

@@ -34,6 +34,8 @@ def sources(root: Path) -> list[str]:
 def _sources(root: Path) -> Iterator[str]:
     for name in git.sources(root):
         path = root / name
+        if name == "./":  # of a submodule that is not checked out
+            continue
         if path.is_dir() and not path.is_symlink():  # a submodule, or a repository in the repository
             yield from (f"{name.rstrip('/')}/{inner}" for inner in _sources(path))
         else:
@@ -110,7 +112,8 @@ def _send(root: Path, names: list[str], stream: Any) -> None:
     with contextlib.suppress(BrokenPipeError):  # an answer says why
         for name in names:
             try:
-                write_file(stream, root / name, (root / name).stat().st_size)
+                with (root / name).open("rb") as file:
+                    write_file(stream, file, os.fstat(file.fileno()).st_size)
             except FileNotFoundError:
                 raise RefusalError(f"{name} was deleted while it was being sent: run the same command again.") from None
         stream.flush()
@@ -132,7 +135,10 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
     local = list(walk(base, [])) if base.is_dir() else [base]
     looks = {str(one.relative_to(root)): look(one) for one in local}
     known = {name: found[:2] for name, found in looks.items() if found}
-    own, came, size, same = [], [], 0, 0
+    own = []
+    outside = []
+    came = []
+    size = same = 0
     request = {"path": str(inside), "leave_out": leave_out, "known": known}
     try:
         with host.exchange("send", **request) as (process, answers), announced(f"Fetching {path} ..."):
@@ -145,6 +151,8 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
                     raise RefusalError(f"{host} sent {name!r}, which is not in {path}.")
                 if "link" in answer and identify(root / name) == ["link", answer["link"]]:
                     same += 1
+                elif "link" in answer and _leaves(name, answer["link"]):
+                    outside.append(name)
                 elif _place(root, answer, record, process.stdout):
                     came.append(name)
                     size += answer.get("size", 0)
@@ -153,6 +161,8 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
     finally:
         located(FETCHED, root).parent.mkdir(mode=0o700, exist_ok=True)
         write_json(located(FETCHED, root), record)
+    if outside:
+        say(f"Not fetched, because these links lead out of {inside.parts[0]}: {some(outside)}.")
     if own:
         say(f"Not fetched, because other files of that name are here: {some(own)}. Rename yours first.")
     more = f", {same} are here already" if same else ""
@@ -170,7 +180,7 @@ def _leaves(name: str, target: str) -> bool:
     """Whether a link leads out of the folder (outputs) that it is in: files that follow could be written anywhere."""
     folders = PurePosixPath(name).parts[1:-1]
     end = os.path.normpath(os.path.join(*folders, target))  # noqa: PTH118 - `..` is to be resolved, but no links
-    return end.startswith(("/", "..")) and not end.startswith("...")
+    return end.split("/")[0] in ("", "..", ".git", ".launch")
 
 
 def _place(root: Path, answer: dict[str, Any], record: dict[str, Any], stream: Any) -> bool:
@@ -180,7 +190,7 @@ def _place(root: Path, answer: dict[str, Any], record: dict[str, Any], stream: A
     before = look(path)
     mine = before and record.get(name) != before and (not answer.get("sent") or answer["sent"] != _digest(path))
     target = answer.get("link")
-    if target is not None and (_leaves(name, target) or mine):
+    if target is not None and mine:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name[:100]}.{os.getpid()}")

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import re
 import secrets
 import shlex
-import socket
 import sys
 from pathlib import Path, PurePosixPath
 
-from gpukit.host.project import Project, slug
+from gpukit.host.project import Project, dotenv, slug
 from gpukit.launch.clean import CHECKPOINTS
-from gpukit.launch.container import DOCKERS_OWN, passed
-from gpukit.launch.notebook import PORTS
-from gpukit.project import flags
-from gpukit.project.messages import CALLED, RefusalError, say
+from gpukit.launch.container import DOCKERS_OWN
+from gpukit.launch.notebook import free_port
+from gpukit.project import dependencies, flags
+from gpukit.project.location import place
+from gpukit.project.messages import CALLED, say
 from gpukit.remote import files
 from gpukit.remote.connection import LOST, Host
 
 ABOUT_WHAT_IS_THERE = ("logs", "stop", "clean", "fetch")  # they send no files first
 OF_JOBS = ("list", "show", "logs", "wait", "compare", "cancel", "move")  # the same for `jobs`
-COMES_BACK = {"add": ["pyproject.toml"], "pin": ["requirements.txt", "Dockerfile"]}  # what these commands edit
+WITH_PROGRAM = ("run", "shell", "submit", "rehearse")  # the rest of their arguments is a program's
+OF_LAUNCH = ("GPUS", "GPUKIT_MEMORY_FRACTION", "GPUKIT_REGISTRY")  # variables that launch itself reads
 
 
 class Remote:
     def __init__(self, root: Path, options: argparse.Namespace, name: str) -> None:
         given = vars(options)
-        self.root, self.options, self.dry = root, options, given.get("dry_run", False)
+        self.root = root
+        self.options = options
+        self.dry = given.get("dry_run", False)
         self.project = Project(root, os.environ, given.get("cpu", False), given.get("gpus", ""), self.dry)
         self.host = Host(name, f"gpukit/{slug(self.project.stack.get('project') or root.name)}")
         self.launch = "./launch" + f" --host {shlex.quote(name)}" * ("host" in given)
-        self.flags = ["--cpu"] * given.get("cpu", False) + ["--native"] * given.get("native", False)
+        names = ("cpu", "native", "no_credentials", "no_network")
+        self.flags = [f"--{name.replace('_', '-')}" for name in names if given.get(name)]
         self.sealed = bool(given.get("no_credentials") or given.get("no_network"))
         self.gpus = [f"--gpus={given['gpus']}"] if given.get("gpus") else []
         self.absent = f"launch: There is nothing in {self.host} yet: {self.advice('verify')} sends the project."
@@ -45,36 +48,39 @@ class Remote:
 
     def variables(self) -> dict[str, str]:
         """What is set here or in .env of: variables that containers get by name, mirrors, GPUs; and those of `-e`."""
-        # there, this command is the one that was called, and no other machine is meant
-        own = {"GPUKIT_HOST": "", CALLED: self.launch}
-        if self.sealed:
-            return own
-        env, config = self.project.env, self.project.config
-        names = {*config.by_name, *config.build_args, "GPUS"}
-        names |= {name for name, value in config.env_files if value is None}
-        names |= {value for option, value in flags.options(config.run_args) if option == "--env"}
+        project, config = self.project, self.project.config
+        env = {**dotenv(project.located(".env")), **project.given}  # without the cap for this machine's memory
+        names = {*config.build_args, *OF_LAUNCH}
+        if not self.sealed:
+            names |= {*config.by_name, *(name for name, value in config.env_files if value is None)}
+            names |= {value for option, value in flags.options(config.run_args) if option == "--env"}
+        given = [variable.partition("=") for variable in vars(self.options).get("variables", [])]
+        names |= {name for name, equals, _ in given if not equals}
         found = {name: env[name] for name in names if name in env}
-        given = vars(self.options).get("variables", []) if self.options.command == "run" else []
-        found.update(passed(self.project, given)[1])
-        found.update({name: env[name] for name in given if name in env})
-        return {**found, **own}
+        found.update({name: value for name, equals, value in given if equals and not DOCKERS_OWN.fullmatch(name)})
+        if "GPUKIT_ENGINE" in os.environ:  # that in .env is this machine's
+            found["GPUKIT_ENGINE"] = os.environ["GPUKIT_ENGINE"]
+        # there, this command is the one that was called, and no other machine is meant
+        return {**found, "GPUKIT_HOST": "", CALLED: self.launch}
 
     def arguments(self, argv: list[str]) -> list[str]:
-        """The command line for the other machine: ours without --host."""
-        found, rest = [], list(argv)
+        """The command line for the other machine: ours without --host and --dry-run."""
+        program = self.options.rest if self.options.command in WITH_PROGRAM else []
+        found = []
+        rest = argv[: len(argv) - len(program)]
         while rest:
             word = rest.pop(0)
-            if word == "--":
-                return [*found, word, *rest]
             if word == "--host":
                 rest = rest[1:]
-            elif not word.startswith("--host="):
+            elif word != "--dry-run" and not word.startswith("--host="):
                 found.append(word)
-        return found
+        return [*found, *program]
 
     def run_arguments(self, name: str) -> list[str]:
         """Those of `run`, in the background there; values of `-e` are not among them."""
-        found = [*self.flags, *self.gpus, "run", "-d", *([f"--name={name}"] if name else [])]
+        background = self.options.detach or not self.sealed
+        found = [*self.flags, *self.gpus, "run", *["-d"] * background]
+        found += [f"--name={name}"] if name and background else []
         for variable in self.options.variables:
             own = variable.partition("=")[0]
             found += ["-e", variable if DOCKERS_OWN.fullmatch(own) else own]
@@ -94,10 +100,10 @@ class Remote:
         if sends:
             self.send()
         if command == "fetch":
-            return self.fetch(self.options.PATH or "outputs", self.options.checkpoints)
+            return self.fetch(self.options.PATH or place(self.root, "outputs"), self.options.checkpoints)
         if command == "run" and not self.options.detach and not self.sealed:
             return self.run()
-        if command == "run" and not self.sealed:
+        if command == "run":
             return self.start(self.run_arguments(self.options.name))
         if command == "logs" and self.options.follow:
             return self.follow([*self.flags, "follow", *[self.options.NAME] * bool(self.options.NAME)])
@@ -106,10 +112,9 @@ class Remote:
         if command == "explain":
             return self.explain(argv)
         code = self.start(self.arguments(argv))
-        if command in COMES_BACK and code == 0:
-            for path in COMES_BACK[command]:
-                with contextlib.suppress(RefusalError):
-                    files.fetch(self.host, self.root, path, [])
+        edited = {"add": [dependencies.edited(self.root)], "pin": ["requirements.txt", "Dockerfile"]}
+        for path in edited.get(command, []) if code == 0 else []:
+            files.fetch(self.host, self.root, path, [])
         return code
 
     def show(self, argv: list[str], sends: bool) -> int:
@@ -119,7 +124,8 @@ class Remote:
             say(f"{len(names)} files would be compared with those there, and sent if they differ.")
         run = self.options.command == "run"
         there = self.run_arguments(self.options.name or "NAME") if run else self.arguments(argv)
-        print(shlex.join(["ssh", self.host.destination, f"cd {self.host.folder} && ./launch {shlex.join(there)}"]))
+        command = f"cd {shlex.quote(self.host.folder)} && ./launch {shlex.join(there)}"
+        print(shlex.join(["ssh", self.host.destination, command]))
         return 0
 
     def send(self) -> None:
@@ -146,10 +152,14 @@ class Remote:
     def run(self) -> int:
         """Start it there in the background, and follow it: a lost connection does not end it."""
         name = f"run-{secrets.token_hex(3)}"
-        code = self.start(self.run_arguments(name))
-        if code:
-            return code
-        ended = self.host.run([*self.flags, "follow", "--attended", name], self.variables(), self.absent)
+        with self.host.passing_on():
+            code = self.start(self.run_arguments(name))
+            if code == LOST:
+                say(f"{self.advice('logs')} shows whether the run has started.")
+            if code:
+                return code
+            self.host.told = 0  # a signal that came too late to stop the start is for the run
+            ended = self.host.run([*self.flags, "follow", "--attended", name], self.variables(), self.absent)
         if ended.lost:
             say(
                 f"The connection to {self.host.destination} is lost, and the run goes on there: "
@@ -157,32 +167,36 @@ class Remote:
             )
         return ended.code
 
-    def follow(self, arguments: list[str]) -> int:
+    def follow(self, arguments: list[str], text: bytes = b"") -> int:
         self.host.connect()
-        ended = self.host.run(arguments, self.variables(), self.absent)
+        ended = self.host.run(arguments, self.variables(), self.absent, text=text)
         if ended.lost:
             say(f"The connection to {self.host.destination} is lost: run the same command again.")
         return ended.code
 
     def explain(self, argv: list[str]) -> int:
         """Explain a text by what is known of the other machine; files and standard input are read here."""
-        what, arguments = self.options.WHAT, self.arguments(argv)
+        what = self.options.WHAT
+        arguments = self.arguments(argv)
         file = Path(what)
         if what in ("", "-"):
-            text = sys.stdin.read()
+            if sys.stdin.isatty():
+                say("Paste the error text, then press Ctrl-D on a line of its own:")
+            text = sys.stdin.buffer.read()
         elif file.is_file():
-            text = file.read_text(encoding="utf-8", errors="surrogateescape")
+            text = file.read_bytes()
             arguments.remove(what)
         else:
             return self.start(arguments)
-        self.host.connect()
-        return self.host.run(arguments, self.variables(), self.absent, text=text).code
+        return self.follow(arguments, text)
 
     def notebook(self, argv: list[str]) -> int:
         """Start JupyterLab there, and forward its port until Ctrl-C."""
         self.host.connect()
         ended = self.host.run(self.arguments(argv), self.variables(), self.absent, capture=True)
         address = re.search(r"http://127\.0\.0\.1:(\d+)(/\S*)", ended.output)
+        if ended.lost:
+            say(f"The connection to {self.host.destination} is lost: run the same command again.")
         if ended.code or not address:
             return ended.code or 1
         port = free_port(int(address[1]))
@@ -195,16 +209,6 @@ class Remote:
                 return 0
         say(f"The connection to {self.host.destination} is lost: run the same command again; JupyterLab still runs.")
         return LOST
-
-
-def free_port(wanted: int) -> int:
-    """A port of this machine: the same as there, if it is free."""
-    for port in [wanted, *PORTS]:
-        with contextlib.suppress(OSError), socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(("127.0.0.1", port))
-            return port
-    raise RefusalError(f"No port from {PORTS[0]} to {PORTS[-1]} is free on this machine.")
 
 
 def act(root: Path, options: argparse.Namespace, argv: list[str], name: str) -> int:

@@ -37,15 +37,14 @@ def answer(**facts: Any) -> None:
 # Files on the wire
 
 
-def write_file(stream: BinaryIO, path: Path, size: int) -> None:
+def write_file(stream: BinaryIO, file: BinaryIO, size: int) -> None:
     """Write a file's first `size` bytes: one that is being written may have grown since."""
-    with path.open("rb") as file:
-        while size > 0:
-            block = file.read(min(BLOCK, size))
-            if not block:
-                break
-            stream.write(len(block).to_bytes(4, "big") + block)
-            size -= len(block)
+    while size > 0:
+        block = file.read(min(BLOCK, size))
+        if not block:
+            break
+        stream.write(len(block).to_bytes(4, "big") + block)
+        size -= len(block)
     stream.write(bytes(4))
 
 
@@ -129,7 +128,9 @@ def receive(request: Request, stream: BinaryIO) -> None:
 
 class Folder:
     def __init__(self, root: Path, request: Request) -> None:
-        self.root, self.request, self.wanted = root, request, request["files"]
+        self.root = root
+        self.request = request
+        self.wanted = request["files"]
         self.manifest = read_json(root / SENT)
         self.sent: dict[str, list[Any]] = self.manifest.get("files", {})  # name: kind, hash, and how it looked then
         self.coming = self.manifest.get("coming", {})  # of a send that was interrupted while it put files in place
@@ -163,7 +164,8 @@ class Folder:
 
     def identify(self, name: str) -> list[str] | None:
         """As `identify`; a file that looks as when it was sent is not read."""
-        path, known = self.root / name, self.sent.get(name)
+        path = self.root / name
+        known = self.sent.get(name)
         if known and known[2] == look(path):
             return known[:2]
         return identify(path)
@@ -213,7 +215,7 @@ class Folder:
         for name, path in received.items():
             target = self.root / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(target)
+            shutil.move(path, target)  # data/ may be a link to another disk
         files = {name: [*wanted, look(self.root / name)] for name, wanted in self.wanted.items()}
         write_json(manifest, {"sender": sender, "files": files})
 
@@ -246,8 +248,16 @@ def send(request: Request, stream: BinaryIO) -> None:
         elif path.is_symlink():
             answer(name=name, link=str(path.readlink()))
         elif path.is_file():
-            answer(name=name, size=found[0], time=found[1], sent=sent.get(name, [None, None])[1])
-            write_file(sys.stdout.buffer, path, found[0])
+            try:
+                file = path.open("rb")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                answer(error=f"{path}: {error.strerror}")
+                return
+            with file:
+                answer(name=name, size=found[0], time=found[1], sent=sent.get(name, [None, None])[1])
+                write_file(sys.stdout.buffer, file, found[0])
     answer(done=True, left_out=left_out, same=same)
 
 
@@ -280,8 +290,8 @@ def command(request: Request, stream: BinaryIO) -> None:
     source = subprocess.PIPE if request["input"] else subprocess.DEVNULL
     process = subprocess.Popen(["/bin/sh", "./launch", *request["arguments"]], stdin=source, start_new_session=True)
     if process.stdin:
-        with process.stdin as file:
-            file.write(request["input"].encode(errors="surrogateescape"))
+        with contextlib.suppress(BrokenPipeError), process.stdin as file:  # it may end without reading all
+            file.write(request["input"].encode("latin-1"))
 
     def pass_on() -> None:
         while byte := stream.read(1):
@@ -316,9 +326,13 @@ def hand_over(request: Request, stream: BinaryIO) -> None:
             file.write(stream.read())
 
 
+def reply(request: Request, stream: BinaryIO) -> None:
+    answer(done=True)
+
+
 def main(stream: BinaryIO) -> None:
     request = json.loads(stream.readline())
-    actions = {action.__name__: action for action in (receive, send, command, terminal, hand_over)}
+    actions = {action.__name__: action for action in (receive, send, command, terminal, hand_over, reply)}
     try:
         actions[request["action"]](request, stream)
     except (EOFError, BrokenPipeError):  # the line is lost
