@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -100,23 +99,6 @@ def test_without_a_name_the_one_started_last_goes_on(start) -> None:
     with_name = start(first.path.name)
     assert with_name.path == first.path
     assert start().path == first.path
-
-
-def test_one_process_at_a_time(start) -> None:
-    """A run that is in use is refused by its name; without a name, a new one starts."""
-    folder = start().path
-    code = (
-        "import sys; from pathlib import Path; from exactrun import checkpoint\n"
-        "with checkpoint.claim(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", code, str(folder)], **pipes) as other:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(checkpoint.CheckpointError, match="Another process"):
-            start(folder.name)
-        assert start().path != folder
-        other.kill()
-    assert start(folder.name).path == folder
 
 
 def test_a_place_that_cannot_be_written(start, tmp_path: Path) -> None:
