@@ -18,8 +18,10 @@ from plumbum import local
 
 from gpukit.adopt import choose, look, main
 from gpukit.cli.main import parse
+from gpukit.host import queue
 from gpukit.host.process import Result
 from gpukit.image import layers
+from gpukit.jobs import commands
 from gpukit.plan import packages
 from gpukit.plan.resolve import Answer
 from gpukit.project import dependencies, versions
@@ -42,7 +44,7 @@ SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setupt
 SHAPES: dict[str, tuple[dict[str, str], set[str]]] = {
     "plain scripts": (
         {
-            "train.py": "import os\nimport numpy as np\nimport torch\nfrom model import GPT\n",
+            "train.py": "import os\nimport numpy as np\nimport torch, _C\nfrom model import GPT\n",
             "model.py": "import yaml\n",
         },
         {"numpy", "pyyaml", "torch"},
@@ -213,7 +215,8 @@ def test_a_repository_gets_all_of_it_and_none_of_its_files_changes(
 
 def image_requirements(root: Path, place: Path) -> set[str]:
     """What a build installs, from nothing but the files that its COPY lines take; a package by its name."""
-    source, target = place / "source", place / "layers"
+    source = place / "source"
+    target = place / "layers"
     text = (root / ".gpukit/Dockerfile").read_text(encoding="utf-8")
     ignored = (root / ".gpukit/Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     for words in re.findall(r"^COPY (.*) (/source/\S*)$", text, re.MULTILINE):
@@ -310,13 +313,19 @@ def test_a_folder_that_is_no_project_of_its_own(tmp_path: Path, adopt: Callable[
     assert refusal(adopt, root / "code") == "adopt-not-root"
 
 
-def test_imports_are_never_installed_unasked(tmp_path: Path, plain_template: Path) -> None:
+def test_imports_are_never_installed_unasked(
+    tmp_path: Path, plain_template: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = repository(tmp_path / "theirs", SHAPES["plain scripts"][0])
     before = tree(root)
+    command = ["adopt", f"--template={plain_template}", "--hardware=rtx-40"]
     with pytest.raises(RefusalError) as error:
-        main.adopt(root, parse(["adopt", f"--template={plain_template}", "--hardware=rtx-40"]))
+        main.adopt(root, parse(command))
     assert error.value.id == "adopt-no-dependencies"
     assert tree(root) == before
+    assert main.adopt(root, parse([*command, "--extra=torch", "--extra=numpy<3"])) == 0
+    assert "pyyaml" in capsys.readouterr().out, "what is left out is named"
+    assert image_requirements(root, tmp_path) == {"torch", "numpy<3"}
 
 
 # PyTorch
@@ -348,7 +357,12 @@ def project(*lines: str, groups: str = "") -> dict[str, str]:
     ],
 )
 def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
-    files: dict[str, str], arguments: list[str], where: str, tmp_path: Path, adopt: Callable[..., int]
+    files: dict[str, str],
+    arguments: list[str],
+    where: str,
+    tmp_path: Path,
+    adopt: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     root = repository(tmp_path / "theirs", files)
     before = tree(root)
@@ -357,7 +371,9 @@ def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
     assert error.value.id in ("torch-range-unavailable", "torch-ranges-contradict")
     assert where in str(error.value)
     assert tree(root) == before
+    capsys.readouterr()
     assert adopt(root, *arguments, "--extra=torch") == 0, "a line of extra.txt replaces theirs"
+    assert "excludes torch" not in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -396,6 +412,7 @@ def test_a_package_that_pins_another_torch_is_named_before_a_build(
         ("torch~=2.4.0", "2.5.0", False),
         ("torch!=2.9.1,>2", "2.9.1", False),
         ("torch", "2.14.1", True),
+        ("torch~=nightly", "2.14.1", True),
     ],
 )
 def test_ranges_of_versions(requirement: str, version: str, allowed: bool) -> None:
@@ -475,11 +492,35 @@ def test_undo_keeps_what_was_edited(
     (root / ".gpukit/huggingface").symlink_to(tmp_path)
     (tmp_path / "mine").write_text("outside")
     (root / ".gpukit/outputs").mkdir()
+    worker = queue.WorkerLock(root / ".gpukit/jobs")
+    worker.take()
+    with pytest.raises(RefusalError):
+        main.adopt(root, parse(["adopt", "--undo"]))
+    worker.release()
     assert git("status", "--porcelain", cwd=root).split() == ["M", EXTRA]
     assert main.adopt(root, parse(["adopt", "--undo"])) == 0
     assert EXTRA in capsys.readouterr().out
     assert new(before, root) == [EXTRA]
     assert (tmp_path / "mine").read_text() == "outside"
+
+
+def test_adopted_again_it_uses_the_files_that_undo_kept(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
+    before = tree(root)
+    adopt(root)
+    mine = {EXTRA: "einops\ntorch>=2.8\n", ".gpukit/apt.txt": "g++\n", ".gpukit/.env": "WANDB_API_KEY=secret\n"}
+    for name, text in mine.items():
+        (root / name).write_text(text)
+    for _ in range(2):  # kept again, also if adopting did not write them
+        assert main.adopt(root, parse(["adopt", "--undo"])) == 0
+        assert set(new(before, root)) == {*mine, ".gpukit/.gitignore"}
+        assert ".gpukit/.env" not in git("status", "--porcelain", "-uall", cwd=root)
+        assert adopt(root) == 0
+        assert {name: (root / name).read_text() for name in mine} == mine
+    assert {"einops", "torch>=2.8", "pytest"} <= image_requirements(root, tmp_path)
+    main.adopt(root, parse(["adopt", "--undo"]))
+    assert adopt(root, "--extra=einops<1", "--extra=tqdm") == 0
+    assert set((root / EXTRA).read_text().split()) == {"einops<1", "torch>=2.8", "tqdm"}
 
 
 def test_undo_refuses_edits_that_git_does_not_have(tmp_path: Path, adopt: Callable[..., int]) -> None:
@@ -510,11 +551,9 @@ def test_an_update_changes_only_what_adopting_wrote(
         (root / name).write_text(text)
     git("add", "-A", "-f", cwd=root)
     git("commit", "-qm", "adopted", cwd=root)
-    for name in ("extra.txt", "Dockerfile.dockerignore.jinja"):
-        with (template / "adopt/.gpukit" / name).open("a") as file:
+    for name in ("adopt/.gpukit/Dockerfile.dockerignore.jinja", "template/apt.txt"):
+        with (template / name).open("a") as file:
             file.write("# new\n")
-    with (template / "template/apt.txt").open("a") as file:
-        file.write("# new\n")
     change(template / "template/Dockerfile.jinja", "WORKDIR /workspace", "WORKDIR /workspace\nLABEL new=1")
     change(template / "fragments/container.jinja", "'ms-python.debugpy']", "'ms-python.debugpy', 'new.one']")
     (template / "template/README.md.jinja").write_text("new\n")
@@ -555,8 +594,42 @@ def test_add_writes_a_line_to_extra_txt() -> None:
     )
 
 
-def test_condas_ranges() -> None:
-    assert look.conda_lines("dependencies:\n  - numpy=1.26.4=py310_0\n  - a>=1, <2\n") == (
-        ["numpy==1.26.4", "a>=1,<2"],
-        [],
-    )
+def test_condas_ranges(tmp_path: Path) -> None:
+    lines = ["numpy=1.26.4=py310_0", "scipy=1.26.*", "a>=1, <2", "b=1.2", "c==3"]
+    lines += ["d 1.8*", "e[version='>1']", "f>=2|3", "ffmpeg"]
+    (tmp_path / "conda.yml").write_text("dependencies:\n" + "".join(f"- {line}\n" for line in lines))
+    found, left_out = look.conda_lines(tmp_path, "conda.yml")
+    assert found == ["numpy==1.26.4", "scipy==1.26.*", "a>=1,<2", "b==1.2.*", "c==3"]
+    assert [each.partition(":")[0] for each in left_out] == lines[5:]
+
+
+def test_conda_beside_more_requirements(tmp_path: Path) -> None:
+    pips = ["-r more.in", "-e .", "-e git+https://example.org/a.git@main#egg=a", "tqdm"]
+    text = "dependencies:\n  - einops\n  - pip:\n" + "".join(f"    - {line}\n" for line in pips)
+    files = {"environment.yml": text, "more.in": "regex\n-c limits.txt\n", "dev.in": "ruff\n"}
+    found = look.look(repository(tmp_path / "theirs", files), ["dev.in"])
+    assert found.extra == ["regex", "a @ git+https://example.org/a.git@main", "tqdm", "einops"]
+    assert [line.text for line in found.lines] == ["ruff"]
+    assert any("-c limits.txt" in each for each in found.left_out)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("setup.py", "from setuptools import setup\nsetup(name='p', install_requires='torch\\nnumpy')\n"),
+        ("setup.cfg", "[metadata]\nname = p\n[options]\ninstall_requires = file: requirements.txt\n"),
+    ],
+)
+def test_requirements_of_setuptools_in_other_forms(file: str, text: str, tmp_path: Path) -> None:
+    root = repository(tmp_path / "theirs", {file: text, "requirements.txt": "torch\nnumpy\n"})
+    assert {line.text for line in look.look(root, []).lines} == {"torch", "numpy"}
+
+
+def test_a_job_without_credentials_needs_a_copy_of_the_code(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
+    adopt(root)
+    before = tree(root)
+    with pytest.raises(RefusalError):
+        commands.submit(root, parse(["--no-credentials", "submit", "--", "python", "train.py"]))
+    assert tree(root) == before
+    assert commands.submit(root, parse(["submit", "--", "python", "train.py"])) == 0

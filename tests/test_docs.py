@@ -29,6 +29,7 @@ CREATED = {
     "requirements.txt",
     "setup.py",
     "setup.cfg",
+    "extra.txt",
     "environment.yml",
     "torch-index.txt",
     ".env",

@@ -1,13 +1,12 @@
-"""A training script with `Run`, as the finder and `gpukit speed` start it; a batch takes as much memory as options say.
+"""A training script with `Run`, as the finder starts it.
 
-With CARD_MIB set, a stand-in takes the place of the GPU: an allocator that counts what a batch takes.
+With CARD_MIB set, a stand-in takes the place of the GPU: an allocator, of which each sample takes 1 MiB.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import time
 
 import torch
 from torch import nn
@@ -50,10 +49,7 @@ def take(count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument(OPTION, default="32")
-    parser.add_argument("--each", type=float, default=1.0, help="MiB that a sample takes")
     parser.add_argument("--samples", type=int, default=10_000)
-    parser.add_argument("--compile", action="store_true", help="takes half of the time")
-    parser.add_argument("--bf16", action="store_true", help="autocast")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--steps", type=int, default=1000)
@@ -70,13 +66,11 @@ def main() -> None:
     for _ in run.epochs(range(1_000_000)):
         for _, (inputs,) in run.enumerate(loader):
             if devices.GpuMemory is Card:
-                take(int(len(inputs) * given.each * MIB))
-            with torch.autocast(given.device.partition(":")[0], torch.bfloat16, enabled=given.bf16):
-                loss = model(inputs.to(given.device)).square().mean()
+                take(len(inputs) * MIB)
+            loss = model(inputs.to(given.device)).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            time.sleep(0.05 if given.compile else 0.1)
             run.step(loss=loss)
             if run.completed == given.steps:
                 return

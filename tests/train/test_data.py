@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, WeightedRandomSampler, default_collate
 
-from exactrun import data, seeds
-from exactrun.data import Batch, DataError, Keyed, mix, shared
+from exactrun import seeds
+from exactrun.data import Batch, DataError, Keyed, shared
 from exactrun.passes import View
+from exactrun.seeds import mix
 from exactrun.workers import begin, signals_later
-from gpukit.host.limits import usable_cpus
 from gpukit.script.batches import Order
 from gpukit.script.errors import explain, failure
 
@@ -51,7 +51,7 @@ class Augmented(Dataset):
     def __getitem__(self, index):
         drawn = [random.random(), numpy.random.rand(), self.modern.normal(), self.own.gauss(0, 1)]
         drawn += [NAMED.random(), self.shared.random(), self.slotted()]
-        noise = torch.randn(1 + index % 3).sum() + data.numpy_generator().random()
+        noise = torch.randn(1 + index % 3).sum() + seeds.numpy_generator().random()
         return torch.tensor([*drawn, self.transforms[0](noise), self.transforms[1](torch.ones(8)).sum(), index])
 
 
@@ -133,11 +133,11 @@ def without_memory():
     raise MemoryError
 
 
-def loader(dataset, size, seed, *, first_step=0, rank=0, world=1, shuffle=True, workers=0, collate=None):
+def loader(dataset, size, seed, *, first_step=0, rank=0, world=1, workers=0, collate=None):
     """Endless batches from `first_step`."""
     return DataLoader(
         Keyed(dataset, collate or default_collate),
-        batch_sampler=Order(len(dataset), size, seed, first_step, rank, world, shuffle),
+        batch_sampler=Order(len(dataset), size, seed, first_step, rank, world),
         collate_fn=shared,
         num_workers=workers,
         worker_init_fn=begin,
@@ -182,9 +182,6 @@ def test_every_epoch_holds_each_sample_once(length, size):
 
 def test_the_order_stays_what_it_is():
     assert [index for _, index in next(iter(Order(1000, 6, seed=7)))] == [200, 893, 282, 371, 773, 16]
-    assert next(iter(Order(1000, 3, seed=7, shuffle=False, first_step=2))) == [
-        (mix(7, 0) >> 1, index) for index in (6, 7, 8)
-    ]
 
 
 @pytest.mark.parametrize("first", [0, 1, 6, 7, 8, 40])
@@ -377,10 +374,11 @@ def test_states_after_seeding_are_restored():
     own = random.Random()
     seeds.seed_these([own], 2**70 + 5)
     for _ in range(3):
-        states = seeds.snapshot([own])
+        states, of_own = seeds.snapshot(), seeds.generator_state(own)
         wanted = [draw() for _ in range(3)]
-        seeds.seed_all(1)
-        seeds.restore(states, [own])
+        seeds.seed_these([own], 1)
+        seeds.restore(states)
+        seeds.restore_generator(own, of_own)
         assert [draw() for _ in range(3)] == wanted
 
 
@@ -440,8 +438,11 @@ def ending(batches):
     ],
 )
 def test_a_worker_that_dies_is_explained(how, causes):
-    # in this order, only one worker dies
-    assert ending(iter(loader(Fatal(how), 8, 0, workers=2, shuffle=False))) in causes
+    in_order = [[(0, index) for index in range(start, start + 8)] for start in range(0, 400, 8)]  # only one worker dies
+    batches = DataLoader(
+        Keyed(Fatal(how)), batch_sampler=in_order, collate_fn=shared, num_workers=2, worker_init_fn=begin
+    )
+    assert ending(iter(batches)) in causes
 
 
 def test_shared_memory_that_runs_out_in_a_worker_is_explained(monkeypatch):
@@ -488,41 +489,3 @@ def test_any_integer_is_a_seed(seed):
         seeds.seed_all(same)
         drawn.append((torch.rand(()).item(), random.random(), numpy.random.random()))
     assert drawn[0] == drawn[1]
-
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
-
-    def made(cgroup, **files):
-        (tmp_path / "proc/self").mkdir(parents=True)
-        (tmp_path / "proc/self/cgroup").write_text(cgroup)
-        for name, text in files.items():
-            file = tmp_path / "sys/fs/cgroup" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        return tmp_path
-
-    return made
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "files", "cpus"),
-    [
-        ("0::/\n", {"cpu.max": "400000 100000\n"}, 4),  # v2, in a container
-        ("0::/\n", {"cpu.max": "max 100000\n"}, 16),
-        ("0::/\n", {"cpu.max": "150000 100000\n"}, 2),
-        ("0::/\n", {"cpu.max": "20000 100000\n"}, 1),
-        ("0::/\n", {}, 16),
-        ("0::/a/b\n", {"a/cpu.max": "300000 100000\n", "a/b/cpu.max": "max 100000\n"}, 3),  # a limit above
-        ("0::/host/only\n", {"cpu.max": "500000 100000\n"}, 5),
-        ("0::/../../other\n", {"cpu.max": "500000 100000\n"}, 5),
-    ],
-)
-def test_usable_cpus_respects_quotas(machine, cgroup, files, cpus):
-    assert usable_cpus(machine(cgroup, **files)) == cpus
-
-
-def test_usable_cpus_respects_affinity(monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 8})
-    assert usable_cpus(tmp_path) == 3

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -100,22 +99,6 @@ def test_without_a_name_the_one_started_last_goes_on(start) -> None:
     with_name = start(first.path.name)
     assert with_name.path == first.path
     assert start().path == first.path
-
-
-def test_one_process_at_a_time(start, tmp_path: Path, stack) -> None:
-    folder = start("a").path
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from exactrun import checkpoint\n"
-        "with checkpoint.claim(Path(sys.argv[2])): print('held', flush=True); sys.stdin.read()"
-    )
-    template = str(Path(sys.modules["gpukit"].__file__).parents[1])
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", code, template, str(folder)], **pipes) as other:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(checkpoint.CheckpointError, match="Another process"):
-            start("a")
-        other.kill()
-    assert start("a").path == folder
 
 
 def test_a_place_that_cannot_be_written(start, tmp_path: Path) -> None:

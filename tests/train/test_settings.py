@@ -64,17 +64,19 @@ def test_a_run_without_a_checkpoint_has_no_settings_to_keep(start) -> None:
     assert start("--name", "a").lr == Settings().lr
 
 
-def test_the_settings_of_a_run_in_use_are_not_those_of_a_new_one(start, tmp_path: Path) -> None:
+def test_a_run_in_use_is_refused_by_its_name_and_without_a_name_a_new_one_starts(start, tmp_path: Path) -> None:
+    """With its own settings."""
     start("--lr", "0.25")
     (folder,) = (tmp_path / "outputs").iterdir()
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from exactrun import checkpoint\n"
-        "with checkpoint.claim(Path(sys.argv[2])): print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from exactrun import checkpoint\n"
+        "with checkpoint.claim(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
-    source = str(Path(sys.modules["gpukit"].__file__).parents[1])
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", code, source, str(folder)], **pipes) as other:
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], **pipes) as other:
         assert other.stdout.readline() == "held\n"
+        with pytest.raises(checkpoint.CheckpointError, match="Another process"):
+            start("--name", folder.name)
         assert start().lr == Settings().lr
         other.kill()
     assert len(list((tmp_path / "outputs").iterdir())) == 2

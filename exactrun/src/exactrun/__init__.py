@@ -19,12 +19,13 @@ resumes it, and compares every number. In parentheses: modules that the module u
 """
 
 from exactrun.checkpoint import CheckpointError, load_weights
-from exactrun.data import DataError, numpy_generator, seed_all
+from exactrun.data import DataError
 from exactrun.errors import TrainingError
 from exactrun.fits import Fits
 from exactrun.metrics import read as read_metrics
 from exactrun.observer import Observer
 from exactrun.run import Run
+from exactrun.seeds import numpy_generator, seed_all
 
 __all__ = [
     "CheckpointError",

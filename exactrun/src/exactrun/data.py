@@ -17,8 +17,6 @@ import torch
 from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from exactrun.seeds import COLLATE, SAMPLE, Seeds, generators, mix
-from exactrun.seeds import numpy_generator as numpy_generator
-from exactrun.seeds import seed_all as seed_all
 from exactrun.workers import begin
 
 
@@ -101,9 +99,8 @@ class Keyed(Dataset):
 
     def _fetched(self, indices: Sequence[Any]) -> Any:
         dataset = self.dataset
-        if hasattr(dataset, "__getitems__"):
-            return dataset.__getitems__(indices)
-        return [dataset[index] for index in indices]
+        fetch = getattr(dataset, "__getitems__", None)  # a data set may set it to None, as torch allows
+        return fetch(indices) if fetch else [dataset[index] for index in indices]
 
     def _read(self, read: Callable[[Any], Any], batch: Any, first: Sequence[Any]) -> Any:
         """The result of `read`; `first` is the first index. In a process that is not a worker, the generators keep

@@ -238,9 +238,18 @@ class Run:
                 self._restore_object(name, one)
             if name in self._made_with:
                 self._kept_with[name] = optimizer_settings(one)
+        self._check_names()
         kept = {name: one for name, one in self._objects.items() if isinstance(one, Optimizer)}
         self._optimizers = {name: getattr(one, "optimizer", one) for name, one in kept.items()}  # accelerate wraps them
         self._restore_generators()
+
+    def _check_names(self) -> None:
+        """In checkpoints, the names of weights begin with that of their module, except those of `model`."""
+        modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
+        parts = dict(modules["model"].named_children()) if "model" in modules else {}
+        for name in parts.keys() & modules.keys():
+            if unwrapped(parts[name]) is not modules[name]:
+                raise TrainingError(f"run.keep: a part of model is called {name} too: use another name for the other.")
 
     def state(self, **values: Any) -> SimpleNamespace:
         """Keep values that the script changes: `state = run.state(best=inf, step=0)`, and later `state.step += 1`.

@@ -34,11 +34,11 @@ class Saver:
     If the disk is full, training continues, and the last copy is saved as soon as there is space. Any other error is
     raised by the next call. The interpreter does not exit before the last save is complete.
 
-    `asynchronous=False`: `save` waits until the checkpoint is written. So it does if memory is too small for a copy.
+    If memory is too small for a copy, `save` waits until the checkpoint is written (`asynchronous` is then False).
     """
 
-    def __init__(self, run: Path, *, about: dict[str, Any], keep: int = 3, asynchronous: bool = True) -> None:
-        self.run, self.about, self.keep, self.asynchronous = run, about, keep, asynchronous
+    def __init__(self, run: Path, *, about: dict[str, Any], keep: int = 3) -> None:
+        self.run, self.about, self.keep, self.asynchronous = run, about, keep, True
         self._memory = {WEIGHTS: _Memory(), STATE: _Memory()}
         self._thread: Thread | None = None
         self._stop = Event()  # do not try again

@@ -57,15 +57,14 @@ def seed_these(these: Iterable[Any], number: int) -> None:
     Seeds(these).seed(number & WORD)
 
 
-def snapshot(also: Iterable[Any] = ()) -> tuple[Any, ...]:
-    """The states of this process's global generators: torch's for the CPU, that of `random`, NumPy's legacy one; then
-    those of other generators."""
-    return tuple(one.state() for one in (*_GLOBAL, *map(_source, also)))
+def snapshot() -> tuple[Any, ...]:
+    """The states of this process's global generators: torch's for the CPU, that of `random`, NumPy's legacy one."""
+    return tuple(one.state() for one in _GLOBAL)
 
 
-def restore(states: Iterable[Any], also: Iterable[Any] = ()) -> None:
+def restore(states: Iterable[Any]) -> None:
     """Restore the states from `snapshot`."""
-    for one, state in zip((*_GLOBAL, *map(_source, also)), states, strict=True):
+    for one, state in zip(_GLOBAL, states, strict=True):
         one.restore(state)
 
 

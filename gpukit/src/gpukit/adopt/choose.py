@@ -73,12 +73,11 @@ def candidates(ids: list[str], given: dict[str, str]) -> list[tuple[str, str, st
 
 def nearest(possible: list[tuple[str, str, str]], wanted: list[Line]) -> str | None:
     """The release that is nearest to what is asked; None if no version at all is."""
-    bounds = [versions.key(bound) for line in wanted for _, bound in versions.clauses(line.text)]
-    numbers = [bound for _, bound in (pair for line in wanted for pair in versions.clauses(line.text))]
-    tried = [*numbers, *(f"{major}.{minor}.{patch}" for major in (1, 2) for minor in range(30) for patch in range(3))]
+    bounds = [bound for line in wanted for _, bound in versions.clauses(line.text)]
+    tried = [*bounds, *(f"{major}.{minor}.{patch}" for major in (1, 2) for minor in range(30) for patch in range(3))]
     if not any(all(versions.allows(line.text, each.rstrip(".*")) for line in wanted) for each in tried):
         return None
-    middle = max(bounds)
+    middle = max(map(versions.key, bounds))
 
     def distance(torch: str) -> float:
         parts = [*versions.key(torch)[0], 0, 0][:2]

@@ -11,25 +11,28 @@ from pathlib import Path
 from gpukit.host.git import attempt, git, sources, status
 from gpukit.project import dependencies
 from gpukit.project.dependencies import Line
-from gpukit.project.location import is_adopted
+from gpukit.project.location import ADOPTED, EXTRA, is_adopted
 from gpukit.project.messages import RefusalError
 
 LAUNCH = "launch"
 FOLDERS = (".gpukit", ".devcontainer/gpukit", ".devcontainer/gpukit-cpu")
+USERS = (EXTRA, ADOPTED["apt.txt"], ADOPTED[".env"])  # the user's own from the first commit, which --undo keeps
 COMMIT = 'git add -A && git commit -m "..."'
 PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
 # Packages whose modules have other names, as their own documentation says (2026-11-26).
 PACKAGES = {
+    "absl": "absl-py",
     "attr": "attrs",
     "bs4": "beautifulsoup4",
     "cv2": "opencv-python-headless",
     "dateutil": "python-dateutil",
+    "distutils": "setuptools",  # which has it since Python 3.12 does not
     "dotenv": "python-dotenv",
     "git": "gitpython",
     "hydra": "hydra-core",
+    "mpl_toolkits": "matplotlib",
     "PIL": "pillow",
-    "pytorch_lightning": "pytorch-lightning",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
     "umap": "umap-learn",
@@ -40,9 +43,12 @@ CONDA_NAMES = {
     "pytorch": "torch",
     "pytorch-cpu": "torch",
     "pytorch-gpu": "torch",
+    "opencv": "opencv-python-headless",
     **dict.fromkeys(("python", "pip", "cudatoolkit", "cuda", "cuda-toolkit", "cudnn", "nccl", "pytorch-cuda")),
     **dict.fromkeys(("pytorch-mutex", "cuda-version", "cuda-nvcc", "mkl", "blas", "openblas", "setuptools", "wheel")),
 }
+# Conda's programs whose names the package index gives to other packages, and Debian to the same programs.
+PROGRAMS = ("ffmpeg", "git", "graphviz", "sox", "wget")
 MOST_FILES = 2000  # scripts that are read for their imports
 MOST_BYTES = 1 << 20  # of one
 
@@ -80,8 +86,11 @@ def refuse(root: Path) -> None:
             "This project was generated from the template and has all of it: `./launch update` updates it.",
             id="adopt-generated",
         )
+    kept = (*USERS, ADOPTED[".gitignore"])
     for name in (LAUNCH, *FOLDERS):
-        if (root / name).exists() or (root / name).is_symlink():
+        path = root / name
+        inside = [each.relative_to(root).as_posix() for each in path.rglob("*")] if not path.is_symlink() else []
+        if (path.exists() or path.is_symlink()) and not (inside and {*inside} <= {*kept}):
             raise RefusalError(f"{name} exists here, and adopting needs that name: rename it first.", id="adopt-taken")
     if (root / ".devcontainer").is_symlink():
         raise RefusalError(".devcontainer is a link: make it a folder first.", id="adopt-taken")
@@ -96,7 +105,7 @@ def refuse(root: Path) -> None:
         )
     if attempt(root, "rev-parse", "--verify", "-q", "HEAD").code:
         raise RefusalError(f"The repository has no commit yet: `{COMMIT}` first.", id="adopt-dirty")
-    changed = list(status(root))
+    changed = [name for name, letters in status(root).items() if letters != "??" or name not in kept]
     if changed:
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise RefusalError(
@@ -140,12 +149,13 @@ def look(root: Path, more: list[str]) -> Found:
     files = requirement_files(root)
     if project is not None:
         found.name = project.name or found.name
-        found.python = project.project.get("requires-python", "")
+        found.python = project.python
         add_project(root, found, project)
     setup = [name for name in ("setup.cfg", "setup.py") if (root / name).is_file() and not found.sources]
     for name in setup:
         add_setup(root, found, name)
     names = project.names() if project is not None else []
+    own = requirements(root, found)  # without `more`
     for each in more:
         if each in names:
             found.sources.append(f"pyproject.toml#{each}")
@@ -159,18 +169,22 @@ def look(root: Path, more: list[str]) -> Found:
     named = any(dependencies.of_file(root, *source.partition("#")[::2]) for source in found.sources)
     if not named or (setup and "requirements.txt" in files):
         add_requirements(root, found, files)
-    unused = [name for name in names if f"pyproject.toml#{name}" not in found.sources]
+    installed = {line.text for line in requirements(root, found)}
+    others = {name: project.requirements(name) for name in names} if project is not None else {}
+    unused = [name for name, lines in others.items() if not {line.text for line in lines} <= installed]
     unused += [name for name in files if name not in found.sources]
     found.left_out += [f"{name}: `--with {name}` installs it too" for name in unused]
     found.sources = list(dict.fromkeys(found.sources))
     conda = next((name for name in CONDA if (root / name).is_file()), "")
-    if conda and not files and (setup or not requirements(root, found)):
-        found.extra, left_out = conda_lines((root / conda).read_text(encoding="utf-8"))
+    if conda and not files and (setup or not own):
+        found.extra, left_out = conda_lines(root, conda)
         found.origin = conda
         found.left_out += left_out
     elif not requirements(root, found):
         found.extra = imports(root)
         found.origin = "the imports of its scripts"
+    if conda and found.origin != conda:
+        found.left_out.append(f"{conda}: not read, because other files name the dependencies")
     found.lines = requirements(root, found)
     found.left_out += [f"{line.text} ({line.file}): {line.unfit}" for line in found.lines if line.unfit]
     found.lines = [line for line in found.lines if not line.unfit]
@@ -225,29 +239,42 @@ def add_requirements(root: Path, found: Found, files: list[str]) -> None:
         found.sources += dependencies.included_files(root, name)
 
 
-def conda_lines(text: str) -> tuple[list[str], list[str]]:
+def conda_lines(root: Path, file: str) -> tuple[list[str], list[str]]:
     """The requirements in conda's environment.yml: pip's, then its own by their names in the package index."""
-    own, pips, left_out = list[str](), list[str](), list[str]()
-    inside, within_pip = False, -1
-    for line in text.splitlines():
+    own: list[str] = []
+    pips: list[str] = []
+    left_out: list[str] = []
+    inside = False
+    within_pip = -1
+    for line in dependencies.text_of(root, file).splitlines():
         plain = re.sub(r"(^|\s)#.*", "", line).rstrip()
         item = re.match(r"(\s*)-\s+(.+)$", plain)
         if re.match(r"\S+:", plain):
-            inside, within_pip = plain.startswith("dependencies:"), -1
+            inside = plain.startswith("dependencies:")
+            within_pip = -1
         elif inside and item:
-            indent, value = len(item[1]), item[2].strip("'\" ")
+            indent = len(item[1])
+            value = item[2].strip("'\" ")
             if value == "pip:":
                 within_pip = indent
             elif within_pip >= 0 and indent > within_pip:
-                pips += [] if value.startswith("-") else [value]
+                pips.append(value)
             else:
                 within_pip = -1
                 own.append(value)
-    lines = list(pips)
+    named = dependencies.requirements_file(root, file, text="\n".join(pips)) if pips else []
+    lines = [line.text for line in named if not line.unfit]
+    left_out += [f"{line.text}: {line.unfit}" for line in named if line.unfit]
     for value in own:
-        match = re.fullmatch(r"(?:[\w.-]+::)?([\w.-]+?)\s*(?:([=<>!~]=?.*))?", value)
-        name = match[1].lower() if match else value
-        if not match or name.startswith("_") or CONDA_NAMES.get(name, name) is None:
+        match = re.fullmatch(r"(?:[\w.-]+::)?([\w.-]+?)\s*([=<>!~][\w.,=<>!~* ]*)?", value)
+        if not match:
+            left_out.append(f"{value}: the package index has no such form; `--extra` names it")
+            continue
+        name = match[1].lower()
+        if name in PROGRAMS:
+            left_out.append(f"{value}: a program, which a line `{name}` in {ADOPTED['apt.txt']} installs")
+            continue
+        if name.startswith("_") or CONDA_NAMES.get(name, name) is None:
             left_out.append(f"{value}: the image has its own, or needs none")
             continue
         lines.append(f"{CONDA_NAMES.get(name, name)}{conda_range(match[2] or '')}")
@@ -259,16 +286,18 @@ def conda_range(text: str) -> str:
 
     https://docs.conda.io/projects/conda/en/stable/user-guide/concepts/pkg-specs.html (2026-11-26)
     """
-    exact = re.fullmatch(r"==?\s*([\w.]+)(=.*)?", text)
+    exact = re.fullmatch(r"==?\s*([\w.]+?(?:\.?\*)?)(=.*)?", text)
     if not exact:
         return text.replace(" ", "")
-    if text.startswith("==") or exact[2]:
+    if text.startswith("==") or (exact[2] and not exact[1].endswith("*")):
         return f"=={exact[1]}"
     return f"=={exact[1].rstrip('.*')}.*"
 
 
 def imports(root: Path) -> list[str]:
     """The packages that the repository's scripts import and that are neither Python's own nor its own."""
+    if sys.version_info < (3, 10):  # which does not know what is its own
+        raise RefusalError("Reading what scripts import needs Python 3.10 or newer: `uvx --python 3.12 gpukit adopt`.")
     names = [name for name in sources(root) if name.endswith(".py")][:MOST_FILES]
     own = {part for name in names for part in (Path(name).stem, *Path(name).parts[:-1])}
     modules: set[str] = set()
@@ -285,8 +314,9 @@ def imports(root: Path) -> list[str]:
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 modules.add(node.module.partition(".")[0])
-    standard = set(getattr(sys, "stdlib_module_names", ())) | {"__future__"}
-    return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in modules - own - standard}, key=str.lower)
+    modules -= own | sys.stdlib_module_names
+    foreign = [name for name in modules if not name.startswith("_")]  # an extension of its own is often called _C
+    return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in foreign}, key=str.lower)
 
 
 def tracked(root: Path, names: list[str]) -> list[str]:

@@ -13,22 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.adopt import choose, look
-from gpukit.adopt.look import FOLDERS, LAUNCH, Found
+from gpukit.adopt.look import FOLDERS, LAUNCH, USERS, Found
 from gpukit.findings.finding import count
-from gpukit.host import facts
+from gpukit.host import facts, queue
 from gpukit.host.cards import data
 from gpukit.host.git import attempt, git, last_line, run, status
 from gpukit.plan import packages
 from gpukit.plan.index import Indexes, Platform
 from gpukit.project import versions
-from gpukit.project.dependencies import Line
+from gpukit.project.dependencies import Line, Lines
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
 from gpukit.project.messages import RefusalError, announced, say
 from gpukit.project.stack import load
 from gpukit.update import record, trial
 
 TEMPLATE = "gh:org/gpu-template"
-USERS = (EXTRA, ADOPTED["apt.txt"], ADOPTED[".env"])  # the user's own from the first commit
+HEADER = """\
+# What the image installs besides what the repository's own files require, as in requirements.txt. A line here replaces
+# what those files say of the same package: `torch>=2.8`.
+"""
 CONFLICTS = (
     "requires-other-torch",
     "project-requires-other-torch",
@@ -43,7 +46,7 @@ def adopt(root: Path, options: Any) -> int:
     look.refuse_no_git(root)
     with record.locked(root):
         if record.recover(root):
-            say("The last start was interrupted. What it wrote is removed.")
+            say("The last start was interrupted, and is reverted.")
         if options.undo:
             return undo(root)
         look.refuse(root)
@@ -51,7 +54,7 @@ def adopt(root: Path, options: Any) -> int:
         found = look.look(root, options.more)
         found.extra = known_names(root, found)
         ids = hardware(options, answers)
-        confirm_names(found, options.yes)
+        confirm_names(found, options)
         replace(found, options.extra)
         choice = choose.choose(ids, found.lines, answers)
         with tempfile.TemporaryDirectory(prefix="gpukit-adopt-") as folder:
@@ -103,7 +106,10 @@ def ask_hardware(here: list[str]) -> str:
         raise RefusalError("For which hardware? Name it: `gpukit adopt --hardware rtx-40`.", id="no-terminal")
     offered = f" [{here[0]}]" if here else ""
     print(f"Hardware ids: {', '.join(data('cards'))}")
-    return answered(f"Which hardware is it mainly for?{offered} ") or (here[0] if here else "")
+    chosen = answered(f"Which hardware is it mainly for?{offered} ") or (here[0] if here else "")
+    if not chosen:
+        raise RefusalError("Nothing was written: no hardware was named.")
+    return chosen
 
 
 def answered(question: str) -> str:
@@ -143,9 +149,14 @@ def known_names(root: Path, found: Found) -> list[str]:
     return [line for line in found.extra if line not in absent]
 
 
-def confirm_names(found: Found, yes: bool) -> None:
-    """Names that come from imports may be wrong: they are never installed unasked."""
-    if not found.extra or found.origin in look.CONDA or yes:
+def confirm_names(found: Found, options: Any) -> None:
+    """Names that come from imports may be wrong: they are never installed unasked, nor beside those of --extra."""
+    if not found.extra or found.origin in look.CONDA or options.yes:
+        return
+    if options.extra:
+        given = set(map(name, options.extra))
+        found.left_out += [f"{line}: imported, and not named by --extra" for line in found.extra if line not in given]
+        found.extra = []
         return
     shown = ", ".join(found.extra)
     if not trial.terminal():
@@ -202,14 +213,18 @@ def render(root: Path, folder: Path, found: Found, answers: dict[str, str], opti
     copy = folder / "project"
     git(folder, "init", "-q", "--template=", str(copy))
     git(copy, "config", "core.excludesFile", "/dev/null")
-    for file in dict.fromkeys(source.partition("#")[0] for source in found.sources):
+    kept = [path for path in (EXTRA, ADOPTED["apt.txt"]) if (root / path).is_file()]  # by an earlier --undo
+    for file in dict.fromkeys([*(source.partition("#")[0] for source in found.sources), *kept]):
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / file, copy / file)
     git(copy, "add", "-A", "-f")
-    git(copy, "commit", "-q", "--allow-empty", "--no-verify", "-m", "before", **trial.IDENTITY)
+    tree = git(copy, "write-tree").strip()
+    git(copy, "update-ref", "HEAD", git(copy, "commit-tree", tree, "-m", "before", **trial.IDENTITY).strip())
+    write_extra(copy / EXTRA, found)  # before the hook, which validates the requirements
     source = options.template or TEMPLATE
     source = str(Path(source).expanduser().resolve()) if Path(source).expanduser().is_dir() else source
-    values = {"project": "existing", "project_name": found.name, "dependencies": json.dumps(found.sources), **answers}
+    values = {"project_name": found.name, **answers}
+    values.update(project="existing", dependencies=json.dumps(found.sources))
     command = [*trial.copier(folder), "copy", "--trust", "--quiet", "--defaults"]
     command += [
         f"--answers-file={ADOPTED['.copier-answers.yml']}",
@@ -231,25 +246,31 @@ def render(root: Path, folder: Path, found: Found, answers: dict[str, str], opti
         raise RefusalError(
             f"The template {source} cannot be adopted: it is older than `gpukit adopt`.", id="template-old"
         )
-    if found.extra:
-        file = copy / EXTRA
-        origin = f"\n# From {found.origin}.\n" if found.origin else "\n"
-        lines = "".join(f"{line}\n" for line in found.extra)
-        file.write_text(file.read_text(encoding="utf-8") + origin + lines, encoding="utf-8")
     return copy
+
+
+def write_extra(file: Path, found: Found) -> None:
+    """Write extra.txt; one that an earlier --undo has kept gets the new lines."""
+    text = file.read_text(encoding="utf-8") if file.is_file() else HEADER
+    if found.extra:
+        text += f"\n# From {found.origin}.\n" if found.origin else "\n"
+    for line in found.extra:
+        text = Lines(text).set(line)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
 
 
 def report(found: Found, ids: list[str], copy: Path) -> None:
     stack = load(copy / ADOPTED["stack.json"])
-    origin = ", ".join([*found.sources, *([found.origin] if found.extra and found.origin else [])])
-    print(f"{found.name}: {count(len(found.lines), 'package')}, from {origin or 'no file'}")
+    origin = ", ".join(dict.fromkeys([*found.sources, *(line.file for line in found.lines)]))
+    print(f"{found.name}: {count(len({line.name for line in found.lines}), 'package')}, from {origin or 'no file'}")
     print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
     if not versions.allows(f"python{found.python}", f"{stack.python}.99"):
         print(f"  note      it accepts Python {found.python}, and the image has {stack.python}")
     for each in found.left_out:
         print(f"  left out  {each}")
-    for each in sorted(status(copy)):
-        print(f"  new       {each}")
+    for each, letters in sorted(status(copy).items()):
+        print(f"  {'new    ' if letters == '??' else 'changed'}   {each}")
 
 
 def show_next(root: Path, written: list[str]) -> None:
@@ -278,16 +299,19 @@ def undo(root: Path) -> int:
     """Remove what adopting and its commands wrote; keep what the user edited of their own lists, and name it."""
     if not is_adopted(root):
         raise RefusalError("There is nothing to undo: this repository has not adopted gpukit.", id="nothing-to-undo")
+    if queue.WorkerLock(root / ADOPTED[".launch"] / "jobs").holder() is not None:
+        raise RefusalError("The queue of this repository is being processed: `./launch stop` ends that.", id="in-use")
     try:
         known = json.loads(notes(root).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = {}
     committed = set(look.tracked(root, [LAUNCH, *FOLDERS]))
     present = files(root)
-    kept = [path for path in USERS if path in present and known.get(path) != record.state(root / path)]
-    edited = [
-        path for path in present if path not in (*committed, *kept) and known.get(path) != record.state(root / path)
-    ]
+    changed = [path for path in present if known.get(path) != record.state(root / path)]
+    kept = [path for path in USERS if path in changed]
+    if ADOPTED[".env"] in kept:
+        kept.append(ADOPTED[".gitignore"])  # without it, `git add` would take the tokens
+    edited = [path for path in changed if path not in (*committed, *kept)]
     if edited:
         raise RefusalError(
             f"Nothing was removed: {', '.join(edited[:5])} {'was' if len(edited) == 1 else 'were'} edited. Commit it, "
@@ -295,7 +319,10 @@ def undo(root: Path) -> int:
             id="edited-since-adopt",
         )
     for path in local(root):
-        record.remove(path) if path.is_symlink() or path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        if path.is_symlink() or path.is_file():
+            record.remove(path)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
     for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
         if path not in kept:
             record.remove(root / path)
@@ -309,7 +336,7 @@ def undo(root: Path) -> int:
     record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")
     if kept:
-        print(f"You edited {' and '.join(kept)}, so {'it is' if len(kept) == 1 else 'they are'} kept.")
+        print(f"Kept, because of what you may have written there: {', '.join(kept)}.")
     return 0
 
 

@@ -1,10 +1,8 @@
-"""The CPUs and the memory that this process may use: of the machine, by its affinity, and by its control groups."""
+"""The memory that this process may use: of the machine, and by its control groups."""
 
 from __future__ import annotations
 
 import contextlib
-import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,19 +20,6 @@ class Budget:
     how: str
 
 
-def usable_cpus(root: Path = Path("/")) -> int:
-    """CPUs that this process may use: its affinity and the CPU quotas of its control groups, rounded up.
-
-    `docker run --cpus 2` sets a quota, which affinity does not show. `root`: the folder that contains proc and sys.
-    """
-    found = [float(len(os.sched_getaffinity(0)))]
-    for group in control_groups("cpu", root):
-        with contextlib.suppress(OSError, ValueError):  # "max 100000" or "200000 100000"
-            quota, period = (group / "cpu.max").read_text().split()
-            found.append(int(quota) / int(period))
-    return max(1, math.ceil(min(found)))
-
-
 def memory() -> list[Budget]:
     """The limits on this process's memory: the machine's, and those of its control groups.
 
@@ -44,7 +29,7 @@ def memory() -> list[Budget]:
     meminfo = parse((ROOT / "proc/meminfo").read_text(encoding="utf-8"))
     available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
     bounds = [(int(available - RESERVE * total), total, "MemAvailable")]
-    for group in control_groups("memory", ROOT):
+    for group in control_groups():
         names = ("memory.max", "memory.current", "inactive_file")
         if not (group / names[0]).exists():  # version 1, or the group of the whole machine
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -62,18 +47,18 @@ def host_memory() -> Budget:
     return min(memory(), key=lambda bound: bound.free)
 
 
-def control_groups(kind: str, root: Path = Path("/")) -> list[Path]:
-    """The folders of this process's control groups of version 2, or of a kind of version 1, and of those above them.
+def control_groups() -> list[Path]:
+    """The folders of this process's control groups for memory, of version 2 or 1, and of those above them.
 
     In a container, the path of the group is often the host's and does not exist; the top of the mount is then its
     group.
     """
     found: list[Path] = []
-    file = root / "proc/self/cgroup"
+    file = ROOT / "proc/self/cgroup"
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         number, controllers, path = line.split(":", 2)
-        if number == "0" or kind in controllers.split(","):
-            top = root / "sys/fs/cgroup" / (kind if number != "0" else "")
+        if number == "0" or "memory" in controllers.split(","):
+            top = ROOT / "sys/fs/cgroup" / ("memory" if number != "0" else "")
             folder = top / path.lstrip("/")
             found += [each for each in (folder, *folder.parents) if _inside(each, top)]
     return found

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.project import dependencies
-from gpukit.project.messages import RefusalError
 
 # A line that Python runs: it searches src/ if the package is in it, otherwise the repository's folder.
 PATH = (
@@ -40,7 +39,8 @@ def package(folder: Path, sources: list[str]) -> dict[str, Any]:
 
 
 def entries(project: dependencies.Project) -> dict[str, dict[str, str]]:
-    table, poetry = project.project, project.poetry
+    table = project.project
+    poetry = project.poetry
     found = {"console_scripts": table.get("scripts") or poetry.get("scripts", {})}
     found.update(gui_scripts=table.get("gui-scripts", {}), **table.get("entry-points", {}), **poetry.get("plugins", {}))
     texts = {
@@ -65,10 +65,7 @@ def write(folder: Path, to: Path, workspace: str) -> Path | None:
     `workspace`: the path of the repository where the wheel is installed. Its layout is looked at when Python starts: a
     build has only the files that name dependencies.
     """
-    try:
-        found = package(folder, dependencies.sources(folder))
-    except RefusalError:
-        return None
+    found = package(folder, dependencies.sources(folder))
     if not found:
         return None
     name = re.sub(r"[-_.]+", "_", found["name"])

@@ -61,11 +61,11 @@ def submit(root: Path, options: Any) -> int:
     if not all(0 < number < math.inf for number in numbers):
         raise RefusalError("--gpus, --nodes, and --max-hours must be numbers greater than 0.")
     without = " ".join(name for name in ("credentials", "network") if vars(options).get(f"no_{name}"))
-    if without and is_adopted(root):
-        raise RefusalError("This needs a project whose results go to outputs/: the repository's are not known.")
     if without and (options.latest or options.on):
+        raise RefusalError("--no-credentials needs a container and a copy of the code: leave --on and --latest out.")
+    if without and is_adopted(root):
         raise RefusalError(
-            "--no-credentials needs a container and a copy of the code: there is none with --on, --latest, or `adopt`."
+            "--no-credentials needs a copy of the code, which jobs of an adopted repository do not have."
         )
     if options.on and options.priority:
         raise RefusalError("--priority is of the queue on this machine: a cluster has priorities of its own.")
@@ -100,6 +100,8 @@ def submit(root: Path, options: Any) -> int:
         job = table.get(number)
     held = f" It is held: {job['note']}." if job["note"] else ""
     submitted(root, job, options, f"Job {number} is in the queue.{held}")
+    if is_adopted(root) and not options.latest:
+        say("It will run your files as they are when it starts: what your programs write beside them is not known.")
     if queue.WorkerLock(place).holder() is None:
         say(idle(root, options))
     return 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpukit.host import frozen
 from gpukit.jobs.table import Table
-from gpukit.project.location import located
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError
 
 # The answers to the question `cluster`, in its order, and their files.
@@ -73,6 +73,8 @@ def new(id: str, command: list[str], **facts: Any) -> dict[str, Any]:
 
 def lacking(root: Path, answer: str) -> RefusalError:
     """The refusal if the project has no file for a cluster, with the answers that add it."""
+    if is_adopted(root):
+        return RefusalError("An adopted repository has no files for a cluster: submit without --on, to this machine.")
     chosen = [name for name, file in FILES.items() if name == answer or (root / file).is_file()]
     update = f"./launch update --to current --answers cluster='[{', '.join(chosen)}]'"
     return RefusalError(f"This project has no {FILES[answer]}: `{update}` adds it.")

@@ -170,6 +170,8 @@ def requirements_file(folder: Path, file: str, seen: tuple[str, ...] = (), text:
                 found.append(Line(f"{name[1]} @ {plain}" if name else plain, file))
             elif path.rstrip("/") not in (".", "./."):
                 found.append(Line(path, file, "it is a path"))
+        elif re.match(r"(?:-c|--constraint)\b", text):
+            found.append(Line(text, file, f"constraints are not applied; {EXTRA} can pin packages"))
         elif INDEX.match(text) and "download.pytorch.org" not in text:
             found.append(Line(text, file, "the image takes packages from this machine's index"))
         elif text and not text.startswith("-"):
@@ -220,7 +222,8 @@ class Project:
     """A pyproject.toml: the dependencies, the name, and the commands, as PEP 621 or Poetry says them."""
 
     def __init__(self, folder: Path, file: str = PYPROJECT) -> None:
-        self.file, self.content = file, parsed(text_of(folder, file), file)
+        self.file = file
+        self.content = parsed(text_of(folder, file), file)
         self.tool = self.content.get("tool", {})
         self.poetry = self.tool.get("poetry", {})
         self.project = self.content.get("project", {})
@@ -237,6 +240,12 @@ class Project:
     @property
     def version(self) -> str:
         return self.project.get("version") or self.poetry.get("version") or ""
+
+    @property
+    def python(self) -> str:
+        """The range of Python's versions; of Poetry's alternatives (||), none."""
+        poetrys = self.poetry.get("dependencies", {}).get("python", "")
+        return self.project.get("requires-python", "") or ("" if "||" in poetrys else poetry_range(poetrys))
 
     @property
     def is_package(self) -> bool:
@@ -339,7 +348,7 @@ def git_url(source: dict[str, Any]) -> str:
     at = next((source[key] for key in ("rev", "tag", "branch") if source.get(key)), "")
     url = re.sub(r"^git@([^:]+):", r"ssh://git@\1/", source["git"])
     folder = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
-    return f"git+{url.removeprefix('git+') if hasattr(url, 'removeprefix') else url}{f'@{at}' * bool(at)}{folder}"
+    return f"git+{url.removeprefix('git+')}{'@' if at else ''}{at}{folder}"
 
 
 def poetry_range(text: str) -> str:
@@ -376,8 +385,7 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
     """What setup.cfg, or the call of setup() in setup.py, says in so many words; setup.py is not run.
 
     Returns:
-        name, version, install_requires, entry_points, and package_dir, as far as they are literal; `computed` lists the
-        others
+        name, version, install_requires, and entry_points, as far as they are literal; `computed` lists the others
     """
     text = text_of(folder, file)
     if file.endswith(".cfg"):
@@ -392,8 +400,9 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
         for section, key in (("metadata", "name"), ("metadata", "version"), ("options", "install_requires")):
             if config.has_option(section, key):
                 found[key] = config.get(section, key).strip()
-        if "install_requires" in found:
-            found["install_requires"] = list(filter(None, map(str.strip, found["install_requires"].splitlines())))
+        found["install_requires"] = listed(found.get("install_requires", ""))
+        if "".join(found["install_requires"]).startswith("file:"):
+            found.update(install_requires=[], computed=["install_requires"])
         if config.has_section("options.entry_points"):
             entries = config.items("options.entry_points")
             found["entry_points"] = {key: value.strip().splitlines() for key, value in entries}
@@ -418,9 +427,17 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
     }
     for keyword in call.keywords if call else []:
         value = assigned.get(keyword.value.id, keyword.value) if isinstance(keyword.value, ast.Name) else keyword.value
-        if keyword.arg in ("name", "version", "install_requires", "entry_points", "package_dir"):
+        if keyword.arg in ("name", "version", "install_requires", "entry_points"):
             try:
                 found[keyword.arg] = ast.literal_eval(value)
             except ValueError:
                 found["computed"].append(keyword.arg)
+    if "install_requires" in found:
+        found["install_requires"] = listed(found["install_requires"])
     return found
+
+
+def listed(requirements: Any) -> list[str]:
+    """The requirements of setuptools: a list, or a text of several lines."""
+    lines = requirements.splitlines() if isinstance(requirements, str) else requirements or []
+    return [line.strip() for line in lines if line.strip()]

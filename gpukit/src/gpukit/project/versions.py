@@ -5,15 +5,18 @@ where no other package can be imported. PEP 440 and PEP 508, without epochs.
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from typing import Any
 
-CLAUSE = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*([^\s,;]+)")
+CLAUSE = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*(v?\d[^\s,;]*)")
 VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|c|rc|alpha|beta|pre|dev)[-_.]?(\d*))?", re.IGNORECASE)
 STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "c": 3, "rc": 3, "pre": 3}
 FINAL = 4
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "extra": ""}
 LINUX.update(implementation_name="cpython", platform_python_implementation="CPython")
+COMPARISONS = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le}
+COMPARISONS.update({ast.Gt: operator.gt, ast.GtE: operator.ge})
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -39,7 +42,8 @@ def allows(requirement: str, version: str) -> bool:
 
 
 def _meets(sign: str, bound: str, version: str) -> bool:
-    here, there = key(version), key(bound.partition("+")[0])
+    here = key(version)
+    there = key(bound.partition("+")[0])
     if sign in ("==", "!=", "==="):
         if bound.endswith(".*"):
             parts = [int(part) for part in bound[:-2].split(".")]
@@ -79,14 +83,13 @@ def _value(node: ast.expr, known: dict[str, str]) -> Any:
         return known[node.id]
     if not isinstance(node, ast.Compare) or len(node.ops) != 1:
         raise ValueError("not a marker")
-    left, right, sign = _value(node.left, known), _value(node.comparators[0], known), node.ops[0]
+    left = _value(node.left, known)
+    right = _value(node.comparators[0], known)
+    sign = node.ops[0]
     names = {each.id for each in (node.left, node.comparators[0]) if isinstance(each, ast.Name)}
     if isinstance(sign, (ast.In, ast.NotIn)):
         return (left in right) == isinstance(sign, ast.In)
-    first, second = (key(left), key(right)) if names & {"python_version", "python_full_version"} else (left, right)
-    results = {ast.Eq: first == second, ast.NotEq: first != second}
-    if type(sign) in results:
-        return results[type(sign)]
-    return {ast.Lt: first < second, ast.LtE: first <= second, ast.Gt: first > second, ast.GtE: first >= second}[
-        type(sign)
-    ]
+    if names & {"python_version", "python_full_version"}:
+        left = key(left)
+        right = key(right)
+    return COMPARISONS[type(sign)](left, right)

@@ -26,17 +26,10 @@ class Order(Sampler[list[tuple[int, int]]]):
     """
 
     def __init__(
-        self,
-        length: int,
-        batch_size: int,
-        seed: int,
-        first_step: int = 0,
-        rank: int = 0,
-        world: int = 1,
-        shuffle: bool = True,
+        self, length: int, batch_size: int, seed: int, first_step: int = 0, rank: int = 0, world: int = 1
     ) -> None:
         self.length, self.batch_size, self.seed, self.first_step = length, batch_size, seed, first_step
-        self.rank, self.world, self.shuffle = rank, world, shuffle
+        self.rank, self.world = rank, world
         self.batches_per_epoch = math.ceil(length / batch_size)
         last = self.batches_per_epoch - 1
         smallest = min(self._start(each + 1) - self._start(each) for each in {max(0, last - 1), last})
@@ -65,8 +58,6 @@ class Order(Sampler[list[tuple[int, int]]]):
         takes as long in total, and more for small data sets.
         """
         kind = torch.int32 if self.length < 2**31 else torch.int64
-        if not self.shuffle:
-            return torch.arange(self.length, dtype=kind)
         generator = torch.Generator().manual_seed(mix(ORDER, self.key(number)))
         return torch.randperm(self.length, generator=generator, dtype=kind)
 

@@ -47,19 +47,30 @@ class Backend:
 
 
 class TensorBoard(Backend):
-    """An event file in the folder of the run."""
+    """An event file in the folder of the run.
+
+    Not by SummaryWriter: on a full disk, its thread prints a traceback (tensorboard 2.21.0).
+    """
 
     module = "torch.utils.tensorboard"
 
     def __init__(self, run: Path, *_: Any) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self.writer = SummaryWriter(run)
+        self.event = Event
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self.writer = RecordWriter((run / name).open("ab", buffering=0))
+        self.write(file_version="brain.Event:2")
+
+    def write(self, **fields: Any) -> None:
+        self.writer.write(self.event(wall_time=time.time(), **fields).SerializeToString())
 
     def log(self, step: int, figures: dict[str, float]) -> None:
+        from torch.utils.tensorboard.summary import scalar
+
         for name, value in figures.items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.flush()
+            self.write(step=step, summary=scalar(name, value))
 
     def finish(self, status: str) -> None:
         self.writer.close()
