@@ -633,3 +633,25 @@ def test_a_job_without_credentials_needs_a_copy_of_the_code(tmp_path: Path, adop
         commands.submit(root, parse(["--no-credentials", "submit", "--", "python", "train.py"]))
     assert tree(root) == before
     assert commands.submit(root, parse(["submit", "--", "python", "train.py"])) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (None, []),
+        ("data\n# .gpukit\n*.pt\n", []),
+        (".*\n", [".gpukit"]),
+        ("**/.*\n", [".gpukit"]),
+        ("/.gpukit/**\n", [".gpukit"]),
+        ("*\n", [".gpukit", "parts/all.txt"]),
+        ("*\n!.gpukit\n!parts\n", []),
+        ("parts\n", ["parts/all.txt"]),
+        ("!.gpukit\n.gpukit/\n", [".gpukit"]),
+    ],
+)
+def test_what_the_repositorys_own_dockerignore_keeps_from_vs_code(
+    text: str | None, kept: list[str], tmp_path: Path
+) -> None:
+    if text is not None:
+        (tmp_path / ".dockerignore").write_text(text, encoding="utf-8")
+    assert look.kept_from_builds(tmp_path, [".gpukit", "parts/all.txt", ".gpukit"]) == kept

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 
 from gpukit.host.git import attempt, git, sources, status
 from gpukit.project import dependencies
@@ -324,3 +326,24 @@ def tracked(root: Path, names: list[str]) -> list[str]:
     listed = git(root, "ls-tree", "-r", "-z", "--name-only", "HEAD", "--", *names).split("\0")
     changed = status(root)
     return [name for name in listed if name and name not in changed]
+
+
+def kept_from_builds(root: Path, paths: Iterable[str]) -> list[str]:
+    """Those of the paths that the repository's own .dockerignore excludes: as for Docker, by the last line that fits.
+
+    launch has a file of ours (Dockerfile.dockerignore); VS Code builds from a Dockerfile elsewhere, which has none.
+    """
+    file = root / ".dockerignore"
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    kept = []
+    for path in dict.fromkeys(paths):
+        above = [path, *(str(folder) for folder in PurePosixPath(path).parents if folder.name)]
+        excluded = False
+        for line in lines:
+            pattern = line.strip().lstrip("!").strip("/").removesuffix("/**")
+            patterns = (pattern, pattern.removeprefix("**/"))
+            if pattern and pattern[0] != "#" and any(fnmatchcase(one, each) for one in above for each in patterns):
+                excluded = not line.strip().startswith("!")
+        if excluded:
+            kept.append(path)
+    return kept

@@ -67,7 +67,7 @@ def adopt(root: Path, options: Any) -> int:
             remember(root, copy, written)
             record.apply(root, copy, [], {"from": "", "to": "", "commit": "", "template": ""})
             record.drop(root)
-    show_next(root, written)
+    show_next(root, written, found)
     return 0
 
 
@@ -273,7 +273,7 @@ def report(found: Found, ids: list[str], copy: Path) -> None:
         print(f"  {'new    ' if letters == '??' else 'changed'}   {each}")
 
 
-def show_next(root: Path, written: list[str]) -> None:
+def show_next(root: Path, written: list[str], found: Found) -> None:
     paths = [LAUNCH, *(folder for folder in FOLDERS if (root / folder).is_dir())]
     ignored = attempt(root, "check-ignore", "--no-index", *written, GIT_LITERAL_PATHSPECS="0")  # which it refuses
     forced = " -f" if ignored.code == 0 else ""
@@ -281,6 +281,9 @@ def show_next(root: Path, written: list[str]) -> None:
     print(f"Wrote {len(written)} files; none of yours changed. `gpukit adopt --undo` removes them. Next:")
     print(f'  git add{forced} {" ".join(paths)} && git commit -m "Adopt gpukit"')
     print(f"  ./launch run -- {command}        in the container; --cpu without a GPU")
+    if kept := look.kept_from_builds(root, [FOLDERS[0], *(each.partition("#")[0] for each in found.sources)]):
+        lines = " and ".join(f"`!{each}`" for each in kept)
+        print(f"For VS Code, add {lines} to the end of your .dockerignore: its builds read that file, and need these.")
 
 
 # What was written
