@@ -163,7 +163,7 @@ def test_jobs_resume_after_the_worker_is_killed_the_container_is_removed_and_a_s
     served.up()
     served.until(lambda: reached(gate[2]))
     project.launched("--cpu", "stop")
-    assert not reached(int(steps)) and f"\n{number}   queued" in project.launched("jobs")
+    assert not reached(int(steps)) and re.search(rf"^{number} +queued", project.launched("jobs"), re.MULTILINE)
     served.up()
     served.until(lambda: served.ask(f"/jobs/{after}")["state"] == "finished")
     job = served.ask(f"/jobs/{number}")
