@@ -42,7 +42,8 @@ FIELDS = {
 
 def words(arguments: tuple[str, ...], rootless: bool) -> list[str]:
     """The arguments of the docker command as those of podman."""
-    command, rest = arguments[0] if arguments else "", list(arguments[1:])
+    command = arguments[0] if arguments else ""
+    rest = list(arguments[1:])
     if command == "run":
         rest = run(rest, rootless)
     elif command == "build":
@@ -117,7 +118,8 @@ def init_failed(code: int, output: str, arguments: Sequence[str]) -> tuple[int, 
     rest = list(arguments[1:])
     while rest and rest[0].startswith("-"):
         take(rest)
-    program, missing = rest[1] if len(rest) > 1 else "", "No such file" in output
+    program = rest[1] if len(rest) > 1 else ""
+    missing = "No such file" in output
     why = "executable file `{0}` not found: No such file or directory" if missing else "the path `{0}`: {1}"
     return (127 if missing else 126), f"Error: crun: {why.format(program, output.rpartition(': ')[2].strip())}"
 

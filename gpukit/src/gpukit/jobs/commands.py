@@ -372,8 +372,9 @@ def run(root: Path, options: Any, place: Path) -> int:
     if lock.holder() is not None:
         say(f"The queue is already being processed, by {lock.name()}.")
         return 0
-    limits = [f"--budget={options.budget}h"] * bool(options.budget)
-    limits += [f"--keep-free={options.keep_free:.0f}B"] * bool(options.keep_free)
+    limits = [f"--budget={options.budget}h"] if options.budget else []
+    if options.keep_free:
+        limits.append(f"--keep-free={options.keep_free:.0f}B")
     own = [str(root / "launch")] if ".whl" in __file__ else [sys.executable, "-m", "gpukit"]
     log = place / "worker.log"
     with log.open("wb") as output:

@@ -69,7 +69,8 @@ def progress(root: Path, job: dict[str, Any]) -> dict[str, Any] | None:
     current = rows if updated >= (job["started"] or 0) else []
     rates = sorted(rate for rate in (number(row, "samples_per_second") for row in current) if rate and rate > 0)
     now = job["ended"] or time.time()
-    eta, size = None, number(facts, "batch_size") or number(settings, "batch_size")
+    eta = None
+    size = number(facts, "batch_size") or number(settings, "batch_size")
     if total and size and rates and job["state"] == "running":
         eta = max(0.0, max(0, total - step) * size / rates[len(rates) // 2] - max(0.0, now - updated))
     return {

@@ -85,8 +85,10 @@ class Remote:
             own = variable.partition("=")[0]
             found += ["-e", variable if DOCKERS_OWN.fullmatch(own) else own]
         found += [f"-p={port}" for port in self.options.ports]
-        found += [f"--nproc={self.options.nproc}"] if self.options.nproc else []
-        found += ["--json"] * self.options.json
+        if self.options.nproc:
+            found.append(f"--nproc={self.options.nproc}")
+        if self.options.json:
+            found.append("--json")
         return [*found, "--", *self.options.rest]
 
     # Commands
