@@ -122,6 +122,35 @@ def project(root: Path) -> Path:
     return root
 
 
+# Before `service` is there: a worker ends all processes of its own process that are no job's.
+def test_a_gpu_that_is_lost_fails_no_second_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "PROBE", "import os, sys; sys.exit('CUDA error' if os.path.exists('lost') else 0)")
+    root = project(tmp_path)
+    monkeypatch.chdir(root)
+    with Table(place.folder(root)) as table:
+        worker = serve.ServiceWorker(place.folder(root), table, place.WorkerLock(place.folder(root)), ["0"], ["true"])
+        worker.recover()
+        for _ in range(2):
+            table.submit(["sh", "-c", "touch lost; exit 1"])
+        end = time.monotonic() + 60
+        while not worker.cuda["error"]:
+            assert time.monotonic() < end
+            worker.tick()
+            time.sleep(0.01)
+        worker.tick()
+        assert [job["state"] for job in table.recent(1000)] == ["failed", "queued"] and "CUDA error" in table.get(1)[
+            "note"
+        ]
+        (root / "lost").unlink()
+        worker.probe_at = 0
+        while table.get(2)["state"] != "failed":
+            assert time.monotonic() < end
+            worker.tick()
+            time.sleep(0.01)
+        worker.close()
+        worker.lock.release()
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     found = Service(project(tmp_path_factory.mktemp("service")))
@@ -283,34 +312,6 @@ def test_the_server_is_restarted_a_second_service_waits_and_a_stop_keeps_the_que
     with Table(service.root / ".launch/jobs") as table:
         job = table.get(number)
         assert (job["state"], job["note"]) == ("queued", "interrupted; resumes")
-
-
-def test_a_gpu_that_is_lost_fails_no_second_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "PROBE", "import os, sys; sys.exit('CUDA error' if os.path.exists('lost') else 0)")
-    root = project(tmp_path)
-    monkeypatch.chdir(root)
-    with Table(place.folder(root)) as table:
-        worker = serve.ServiceWorker(place.folder(root), table, place.WorkerLock(place.folder(root)), ["0"], ["true"])
-        worker.recover()
-        for _ in range(2):
-            table.submit(["sh", "-c", "touch lost; exit 1"])
-        end = time.monotonic() + 60
-        while not worker.cuda["error"]:
-            assert time.monotonic() < end
-            worker.tick()
-            time.sleep(0.01)
-        worker.tick()
-        assert [job["state"] for job in table.recent(1000)] == ["failed", "queued"] and "CUDA error" in table.get(1)[
-            "note"
-        ]
-        (root / "lost").unlink()
-        worker.probe_at = 0
-        while table.get(2)["state"] != "failed":
-            assert time.monotonic() < end
-            worker.tick()
-            time.sleep(0.01)
-        worker.close()
-        worker.lock.release()
 
 
 def test_a_lease_of_the_service_seen_from_the_host(tmp_path: Path) -> None:
