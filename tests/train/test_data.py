@@ -374,7 +374,8 @@ def test_states_after_seeding_are_restored():
     own = random.Random()
     seeds.seed_these([own], 2**70 + 5)
     for _ in range(3):
-        states, of_own = seeds.snapshot(), seeds.generator_state(own)
+        states = seeds.snapshot()
+        of_own = seeds.generator_state(own)
         wanted = [draw() for _ in range(3)]
         seeds.seed_these([own], 1)
         seeds.restore(states)

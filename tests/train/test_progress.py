@@ -131,7 +131,8 @@ def test_other_ranks_print_nothing(clock: Clock) -> None:
 
 @pytest.mark.parametrize(("seconds", "first", "left"), [(0.125, 17, "0:00:10 left"), (10.0, 6, "0:15:40 left")])
 def test_the_remaining_time_comes_from_enough_steps(clock: Clock, seconds: float, first: int, left: str) -> None:
-    progress, lines = Progress(100, samples=1, device=CPU, stream=io.StringIO(), clock=clock), {}
+    lines = {}
+    progress = Progress(100, samples=1, device=CPU, stream=io.StringIO(), clock=clock)
     for step in range(1, 101):
         clock.now += 60.0 if step == 1 else seconds  # the first step compiles
         progress.step(step)

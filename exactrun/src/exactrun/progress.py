@@ -79,7 +79,8 @@ class Progress:
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4f}")
         since, first = self.began or (self.clock(), done)
-        steps, seconds = done - first, self.clock() - since
+        steps = done - first
+        seconds = self.clock() - since
         if steps and seconds:
             parts.append(f"{steps / seconds * self.samples:,.0f} samples/s")
         parts.append(memory(self.device))

@@ -26,7 +26,8 @@ def read(name: str) -> Dataset:
     Raises:
         TrainingError: it cannot be read, or its columns are none of FORMATS.
     """
-    kind, options = name, {}
+    kind = name
+    options = {}
     if Path(name).is_file():
         kind, options = KINDS.get(Path(name).suffix.lower(), ("json", {}))
         options = {"data_files": name, **options}

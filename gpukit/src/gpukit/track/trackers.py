@@ -236,7 +236,8 @@ class _Courier:
     def __init__(self, kind: type[Backend], *given: Any) -> None:
         self.name, self.page, self.messages = kind.__name__, "", deque[str]()
         self.started = self.failed = False
-        self.settled, self.done = threading.Event(), threading.Event()  # it has started or failed; it has ended
+        self.settled = threading.Event()  # it has started or failed
+        self.done = threading.Event()  # it has ended
         self.taken: int | None = None  # the last step
         self.moved = time.monotonic()  # when it made progress
         self.queue: queue.Queue[tuple[Any, ...]] = queue.Queue(ROOM)
