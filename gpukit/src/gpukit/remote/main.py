@@ -202,13 +202,13 @@ class Remote:
         if ended.code or not address:
             return ended.code or 1
         port = free_port(int(address[1]))
-        with self.host.forwarding(port, int(address[1])) as line:
-            print(f"http://127.0.0.1:{port}{address[2]}", flush=True)
-            say(f"Ctrl-C ends the forwarding; JupyterLab runs there until {self.advice('stop')}.")
-            try:
+        try:
+            with self.host.forwarding(port, int(address[1])) as line:
+                print(f"http://127.0.0.1:{port}{address[2]}", flush=True)
+                say(f"Ctrl-C ends the forwarding; JupyterLab runs there until {self.advice('stop')}.")
                 line.wait()
-            except KeyboardInterrupt:
-                return 0
+        except KeyboardInterrupt:
+            return 0
         say(f"The connection to {self.host.destination} is lost: run the same command again; JupyterLab still runs.")
         return LOST
 
