@@ -214,9 +214,26 @@ def test_what_is_there_is_asked_without_sending(laptop: Laptop) -> None:
     assert done.returncode == 0 and not (laptop.there / "unsent.txt").exists()
     missing = laptop.launch("logs", host=f"{NAME}:nowhere")
     assert missing.returncode == 1 and f"--host {NAME}:nowhere" in missing.stderr
-    submitted = laptop.launch("submit", "--", "python3", "train.py")
-    assert submitted.returncode == 1 and "--latest" in submitted.stderr  # there is no git, which keeps a job's code
     (laptop.root / "unsent.txt").unlink()
+
+
+def test_a_job_runs_the_code_that_was_sent_with_it(laptop: Laptop) -> None:
+    """There is no git, so each job has a copy of the files."""
+    train = laptop.root / "train.py"
+    for number in (1, 2):
+        train.write_text(f"print('code', {number})\nopen('new', 'w').close()\n" + "#\n" * number)
+        assert laptop.launch("submit", "--", "python3", "train.py").stdout == f"{number}\n"
+    train.write_text(TRAIN)
+    assert laptop.launch("jobs", "run", "-d").returncode == 0
+    waited = laptop.launch("jobs", "wait", "1", "2")
+    assert laptop.launch("stop").returncode == waited.returncode == 0, waited.stderr
+    for number in (1, 2):
+        assert laptop.launch("jobs", "logs", str(number)).stdout == f"code {number}\n"
+        assert (laptop.there / f"outputs/job-{number}-files/new").exists()
+    table = json.loads(laptop.launch("jobs", "compare", "--json").stdout)
+    assert [job["changed"] for job in table["jobs"]] == [[], [{"path": "train.py", "added": 2, "removed": 1}]]
+    left = [path.name for path in (laptop.there / ".launch/jobs").iterdir() if path.is_dir()]
+    assert left == ["copies"]
 
 
 def test_options_and_values_go_where_they_belong(laptop: Laptop) -> None:

@@ -3,6 +3,7 @@
 It is in the project's own repository. If that is not in the project's folder (a linked worktree, a part of a larger
 repository, or none at all), it is in .launch/jobs/code.git, which containers and other nodes see too. A ref keeps it
 from `git gc`. The job runs in a checkout of it, a repository whose HEAD is that commit and that borrows its objects.
+Where git is missing, a copy of the files stands for the commit (host/copies.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import copies
 from gpukit.host.git import attempt, git, names, sources
 from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError
@@ -41,16 +43,20 @@ LATEST = ", or submit with --latest, which runs the project as it is when the jo
 def freeze(root: Path, otherwise: str = LATEST) -> str:
     """The commit of the project's files as they are now. Its working tree, index, and branches are not touched.
 
-    Empty for an adopted repository: its jobs run the files as they are when they start.
+    Empty for an adopted repository: its jobs run the files as they are when they start. Without git, the name of a copy
+    of the files that `./launch --host` has sent.
 
-    Raises RefusalError without git, for submodules, and for large files that nobody has told git to ignore, with what
-    to do `otherwise`.
+    Raises RefusalError where neither is possible, for submodules, and for large files that nobody has told git to
+    ignore, with what to do `otherwise`.
     """
     if is_adopted(root):
         return ""  # where its programs write is not known, so that a checkout would take their results with it
-    if not shutil.which("git"):
-        raise RefusalError(f"git keeps the code of jobs, and is not installed here: install it{otherwise}.")
     place = made(root)
+    if not shutil.which("git"):
+        files = copies.sent(root)
+        if not files:
+            raise RefusalError(f"git keeps the code of jobs, and is not installed here: install it{otherwise}.")
+        return copies.make(root, place, files)
     files = sources(root)
     own = (root / ".git").is_dir()
     repository = root / ".git" if own else place / "code.git"
@@ -197,6 +203,7 @@ def forget(root: Path, needed: Callable[[], set[str]]) -> None:
         if not alone:
             return
         kept = needed()
+        copies.forget(located(PLACE, root), kept)
         for repository in repositories(root):
             listed = git(root, "for-each-ref", "--format=%(refname)", REFS, GIT_DIR=str(repository)).split()
             old = "".join(f"delete {ref}\n" for ref in listed if ref.rpartition("/")[2] not in kept)
@@ -206,6 +213,11 @@ def forget(root: Path, needed: Callable[[], set[str]]) -> None:
 
 def repositories(root: Path) -> list[Path]:
     return [path for path in (root / ".git", located(PLACE, root) / "code.git") if path.is_dir()]
+
+
+def copy_of(root: Path, code: str) -> Path | None:
+    """The copy that stands for a commit where git was missing."""
+    return copies.find(located(PLACE, root), code)
 
 
 def repository_of(root: Path, commit: str) -> Path:
@@ -220,12 +232,20 @@ def repository_of(root: Path, commit: str) -> Path:
 
 def keep(root: Path, commit: str) -> None:
     """Keep the code of an earlier job for another one. Raises RefusalError if it is gone."""
-    git(root, "update-ref", f"{REFS}/{commit}", commit, GIT_DIR=str(repository_of(root, commit)))
+    if not copy_of(root, commit):
+        git(root, "update-ref", f"{REFS}/{commit}", commit, GIT_DIR=str(repository_of(root, commit)))
+
+
+def code_in(folder: Path) -> str:
+    """The commit of a checkout, or the name of its copy; empty if the job has removed it."""
+    head = folder / ".git/HEAD"
+    return head.read_text(encoding="utf-8").strip() if head.is_file() else ""
 
 
 def borrowed(root: Path, folder: Path) -> Path:
-    """The folder with the objects of a checkout."""
-    return repository_of(root, (folder / ".git/HEAD").read_text(encoding="ascii").strip()) / "objects"
+    """The folder with the objects of a checkout; its copy, if it has none."""
+    code = code_in(folder)
+    return copy_of(root, code) or repository_of(root, code) / "objects"
 
 
 def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None:
@@ -234,32 +254,18 @@ def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None
     With links to the project's outputs/ and data/. Without `links`, for containers: with empty folders for them, and
     .git/shared, at which the container has `borrowed(...)`.
     """
-    head = folder / ".git/HEAD"
-    same = head.is_file() and head.read_text(encoding="utf-8").strip() == commit
-    if same and (folder / SHARED[0]).is_symlink() == links:
+    if code_in(folder) == commit and (folder / SHARED[0]).is_symlink() == links:
         return
     remove(root, folder, f"job-{folder.name}-files")  # it was for a container, or is for one now
-    repository = repository_of(root, commit)
     draft = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(draft, ignore_errors=True)
-    git(root, "init", "--quiet", "--template=", str(draft))
-    for part in ("info", "shared", "objects/info"):
-        (draft / ".git" / part).mkdir(parents=True, exist_ok=True)
-    (draft / ".git/info/exclude").write_text("".join(f"{each}\n" for each in NOT_KEPT), encoding="utf-8")
-    borrowed = draft / ".git/objects/info/alternates"
-    objects = os.path.relpath(repository / "objects", draft / ".git/objects")
-    borrowed.write_text(f"{objects}\n", encoding="utf-8")
-    settings = [
-        "-c",
-        "core.hooksPath=/dev/null",
-        "-c",
-        f"lfs.storage={repository / 'lfs'}",
-        "-c",
-        "advice.detachedHead=0",
-    ]
-    git(draft, *settings, "checkout", "--quiet", "--detach", commit, GIT_LFS_SKIP_SMUDGE="0")
-    if not links:
-        borrowed.write_text("../shared\n", encoding="utf-8")
+    copy = copy_of(root, commit)
+    if copy:
+        shutil.copytree(copy, draft, symlinks=True)
+        (draft / ".git/shared").mkdir(parents=True)
+        (draft / ".git/HEAD").write_text(f"{commit}\n", encoding="utf-8")
+    else:
+        check_out_commit(root, commit, draft, links)
     for name in SHARED:
         (root / name).mkdir(exist_ok=True)
         part = draft / name
@@ -274,6 +280,23 @@ def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None
     draft.rename(folder)
 
 
+def check_out_commit(root: Path, commit: str, draft: Path, links: bool) -> None:
+    """Write the files of a commit, and what makes the folder a repository."""
+    repository = repository_of(root, commit)
+    git(root, "init", "--quiet", "--template=", str(draft))
+    for part in ("info", "shared", "objects/info"):
+        (draft / ".git" / part).mkdir(parents=True, exist_ok=True)
+    (draft / ".git/info/exclude").write_text("".join(f"{each}\n" for each in NOT_KEPT), encoding="utf-8")
+    borrowed = draft / ".git/objects/info/alternates"
+    objects = os.path.relpath(repository / "objects", draft / ".git/objects")
+    borrowed.write_text(f"{objects}\n", encoding="utf-8")
+    settings = ("core.hooksPath=/dev/null", f"lfs.storage={repository / 'lfs'}", "advice.detachedHead=0")
+    options = [word for setting in settings for word in ("-c", setting)]
+    git(draft, *options, "checkout", "--quiet", "--detach", commit, GIT_LFS_SKIP_SMUDGE="0")
+    if not links:
+        borrowed.write_text("../shared\n", encoding="utf-8")
+
+
 def remove(root: Path, folder: Path, name: str) -> str:
     """Remove a checkout after the end of its job; a sentence if the job wrote files beside outputs/ and data/.
 
@@ -281,13 +304,7 @@ def remove(root: Path, folder: Path, name: str) -> str:
     """
     if not folder.is_dir():
         return ""
-    repository = {"GIT_DIR": f"{folder}/.git", "GIT_WORK_TREE": str(folder)}  # and not the project's, if it has none
-    exclude = f"--exclude-from={folder}/.git/info/exclude"
-    listed = attempt(folder, "ls-files", "-z", "--others", "--modified", exclude, **repository)
-    left = [path for path in names(listed.out) if not path.startswith(tuple(f"{each}/" for each in SHARED))]
-    left = [path for path in dict.fromkeys(left) if os.path.lexists(folder / path)]
-    if listed.code:  # the job has removed .git, so what it wrote is not known
-        left = [path.name for path in folder.iterdir() if path.name not in (*SHARED, ".git")]
+    left = [path for path in written(root, folder) if os.path.lexists(folder / path)]
     for path in left:
         place = root / "outputs" / name / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -299,6 +316,21 @@ def remove(root: Path, folder: Path, name: str) -> str:
         folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
     return f"files that it wrote elsewhere are in outputs/{name}" if left else ""
+
+
+def written(root: Path, folder: Path) -> list[str]:
+    """The files that a job wrote or changed in its checkout, beside outputs/ and data/."""
+    copy = copy_of(root, code_in(folder))
+    if copy:
+        return copies.written(copy, folder, (*NOT_KEPT, "/.git"))
+    if code_in(folder):
+        repository = {"GIT_DIR": f"{folder}/.git", "GIT_WORK_TREE": str(folder)}  # not the project's, if it has none
+        exclude = f"--exclude-from={folder}/.git/info/exclude"
+        listed = attempt(folder, "ls-files", "-z", "--others", "--modified", exclude, **repository)
+        if listed.code == 0:
+            found = [path for path in names(listed.out) if not path.startswith(tuple(f"{each}/" for each in SHARED))]
+            return list(dict.fromkeys(found))
+    return [path.name for path in folder.iterdir() if path.name not in (*SHARED, ".git")]  # the job has removed .git
 
 
 def remove_drafts(place: Path, seconds: float = 3600) -> None:

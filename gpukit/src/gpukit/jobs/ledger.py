@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gpukit.host import frozen
+from gpukit.host import copies, frozen
 from gpukit.host.git import git
 from gpukit.jobs.progress import TAIL, clean, facts_of, number, parse, read, run_folder, run_of
 
@@ -96,6 +96,10 @@ def options(command: list[str]) -> dict[str, str]:
 def changes(root: Path, codes: list[str]) -> dict[str, list[dict[str, Any]]]:
     """For each code, the files in which it differs from the first one; a code that git has removed is left out."""
     wanted = list(dict.fromkeys(filter(None, codes)))
+    copied = {code: copy for code in wanted if (copy := frozen.copy_of(root, code))}
+    if copied:
+        first = next(iter(copied.values()))
+        return {code: copies.changes(first, copy) for code, copy in copied.items()}
     for repository in frozen.repositories(root) if wanted else ():
         env = {"GIT_DIR": str(repository)}
         listed = git(

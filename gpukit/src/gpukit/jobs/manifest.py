@@ -151,7 +151,7 @@ def build(root: Path, code: str, name: str) -> tuple[str, str]:
     folder = place / f"image-{os.getpid()}.new"  # one that is removed later if this is killed
     try:
         frozen.check_out(root, code, folder)
-        tree = git(folder, "rev-parse", "HEAD^{tree}").strip()
+        tree = code if frozen.copy_of(root, code) else git(folder, "rev-parse", "HEAD^{tree}").strip()
         project = Project(folder, os.environ)
         project.tag = f"{project.name}-cluster"  # as yours, except for the user's id
         image.ensure(project, gpu=False, extra=USER)
