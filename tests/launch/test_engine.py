@@ -59,7 +59,6 @@ class Place:
     uid: int
     inside: int
     home: Path
-    lag: float = 0  # seconds until its user's command starts
     patience: int = 15  # seconds in which a command ends after Ctrl-C
 
 
@@ -117,7 +116,6 @@ def on_podman() -> Iterator[Place]:
         uid=user.pw_uid,
         inside=1000,
         home=Path(tempfile.mkdtemp(prefix="launch-", dir=user.pw_dir)),
-        lag=0.5,
         patience=30,
     )
 
@@ -186,7 +184,11 @@ def start(
         file = place.home / "variables"  # no list of processes shows them
         file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
         words = [PODMAN_AS, place.user, "sh", "-c", '. "$0"; exec "$@"', str(file)]
-        return subprocess.Popen([*words, command, *arguments], cwd=root, text=True, **pipes)
+        process = subprocess.Popen([*words, command, *arguments], cwd=root, text=True, **pipes)
+        line = Path(f"/proc/{process.pid}/cmdline")
+        while process.poll() is None and line.read_bytes().split(b"\0")[1:2] != [os.fsencode(command)]:
+            time.sleep(0.01)  # until it has become the command: a signal before would be for the shell
+        return process
     group = Path(engine.removeprefix("unix://")).stat().st_gid
     return subprocess.Popen(
         [command, *arguments],
@@ -297,8 +299,8 @@ def test_ctrl_c_at_any_moment_leaves_nothing(project: Path) -> None:
 
 
 TRAIN = """\
-import signal, sys, time
-signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+import os, signal, time
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # at once: in its first second, it may get another
 print("training", flush=True)
 time.sleep(100)
 """
@@ -365,8 +367,7 @@ def interrupted(project: Path, *command: str, moment: float | None, words: bytes
     process = start(project, "--cpu", *command, options=options)
     os.close(theirs)
     place = HOMES[project.parent]
-    wait = moment + place.lag if moment else 30
-    output = read_until(ours, b"" if moment else words, wait)
+    output = read_until(ours, b"" if moment else words, moment or 30)
     os.write(ours, b"\x03")
     output += read_until(ours, None, place.patience)
     os.close(ours)
@@ -440,13 +441,13 @@ def test_a_detached_run(project: Path) -> None:
 
 def test_variables_and_ports(project: Path) -> None:
     server = "import http.server, os; "
-    server += "server = http.server.HTTPServer(('0.0.0.0', 80), http.server.SimpleHTTPRequestHandler); "
+    server += "server = http.server.HTTPServer(('0.0.0.0', 8080), http.server.SimpleHTTPRequestHandler); "
     server += "print(os.environ['GIVEN'], os.environ['HF_TOKEN'] == os.environ['WANDB_DIR']); server.serve_forever()"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        run = ["--cpu", "run", "-d", "-e", f"WANDB_DIR={SECRET}", "-e", "GIVEN", "-p", f"{port}:80"]
+        run = ["--cpu", "run", "-d", "-e", f"WANDB_DIR={SECRET}", "-e", "GIVEN", "-p", f"{port}:8080"]
         run += ["--", "python3", "-uc", server]
         for detached in (True, False):
             done = launch(project, *[word for word in run if detached or word != "-d"], GIVEN="it")
@@ -457,7 +458,7 @@ def test_variables_and_ports(project: Path) -> None:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://127.0.0.1:{port}") as answer:
             assert answer.status == 200
         seen = json.loads(ask(project, "inspect", left(project)[0]))[0]
-        assert [one["HostIp"] for one in seen["HostConfig"]["PortBindings"]["80/tcp"]] == ["127.0.0.1"]
+        assert [one["HostIp"] for one in seen["HostConfig"]["PortBindings"]["8080/tcp"]] == ["127.0.0.1"]
     finally:
         ask(project, "rm", "--force", *left(project))
 

@@ -193,6 +193,17 @@ def interrupted(laptop: Laptop, number: signal.Signals = signal.SIGINT) -> None:
     (laptop.there / "outputs/saved").unlink()
 
 
+def test_ctrl_c_between_the_start_and_the_following_ends_the_run(laptop: Laptop) -> None:
+    command = laptop.argv("run", "-e", f"EXPECTED={SECRET}", "--", "python3", "train.py")
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with started(*command, env=laptop.env, stdin=subprocess.DEVNULL, **pipes) as process:
+        name = next(found[0] for line in process.stderr if (found := re.match("run-[0-9a-f]{6}", line)))
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) in (5, 130)  # the latter: before the program listens
+    assert list((laptop.there / ".launch/native").glob(f"{name}.*")) == []  # it has ended, as after a `run` here
+    (laptop.there / "outputs/saved").unlink(missing_ok=True)
+
+
 def test_values_are_in_no_list_of_processes_and_no_file(laptop: Laptop, tmp_path: Path) -> None:
     with laptop.training() as process:
         assert SECRET not in laptop.machine.processes().replace(f"EXPECTED={SECRET}", "", 2)  # typed by the user
@@ -571,13 +582,24 @@ def test_names_that_are_none(name: str) -> None:
         Host(name, "default")
 
 
+LISTENS = """
+import signal, sys, time
+time.sleep(float((sys.argv[1:] or [0])[0]))
+signal.signal(signal.SIGINT, lambda *_: sys.exit(7))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+time.sleep(60)
+"""
+
+
 def test_ctrl_c_before_a_command_has_started(root: Path, host: Host) -> None:
-    """It is passed on once it has."""
-    (root / "launch").write_text("trap 'exit 7' INT\nwhile :; do sleep 0.05; done\n")
+    """It is passed on once it has; one that is held, once the command listens."""
+    (root / "launch").write_text(f"exec python3 -c '{LISTENS}' $1")
     files.send(host, root, "./launch")
     with host.passing_on():
         os.kill(os.getpid(), signal.SIGINT)
-        assert host.run([], {}, "").code in (7, 130)  # the latter: before its first line
+        assert host.run([], {}, "").code in (7, 130)  # the latter: before it listens
+        os.kill(os.getpid(), signal.SIGINT)
+        assert host.run(["0.5"], {}, "", held=True).code == 7
 
 
 def test_a_host_without_a_fitting_python(root: Path, host: Host, machine: Box) -> None:

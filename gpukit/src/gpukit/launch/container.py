@@ -342,6 +342,7 @@ def follow(project: Project, name: str = "", attended: bool = False) -> int:
     """
     found = [one for one in own(project) if one.role == "run" and (not name or one.name.endswith(f"-{name}"))]
     if not found:
+        refuse_to_attend(name, attended)
         return logs(project, name, follow=True)
     run = found[0].name
     with passing_on(lambda number: project.engine.call("kill", f"--signal={number}", run), attended):
@@ -359,9 +360,17 @@ def follow(project: Project, name: str = "", attended: bool = False) -> int:
     return status
 
 
+def refuse_to_attend(name: str, attended: bool) -> None:
+    if attended:
+        raise RefusalError(f"{name} has not started.", 128 + signal.SIGINT)
+
+
 @contextlib.contextmanager
 def passing_on(tell: Callable[[int], object], attended: bool) -> Iterator[None]:
-    """If `attended`, pass on Ctrl-C and SIGTERM, and do not end because of them; end at SIGHUP, after cleanup."""
+    """If `attended`, pass on Ctrl-C and SIGTERM, and do not end because of them; end at SIGHUP, after cleanup.
+
+    One that came before was blocked by what has started us over ssh (remote/there.py).
+    """
 
     def pass_on(number: int, _frame: object) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has just ended
@@ -369,6 +378,7 @@ def passing_on(tell: Callable[[int], object], attended: bool) -> Iterator[None]:
 
     handlers = {signal.SIGINT: pass_on, signal.SIGTERM: pass_on, signal.SIGHUP: lambda *_: sys.exit(129)}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items() if attended}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
     try:
         yield
     finally:

@@ -326,6 +326,7 @@ def follow(project: Project, name: str = "", attended: bool = False) -> int:
     """As container.follow."""
     name = name or next(iter(known(project)), "")
     if name not in known(project):
+        container.refuse_to_attend(name, attended)
         return logs(project, name, follow=True)
     entry = known(project)[name]
     files = {kind: folder(project) / f"{name}.{kind}" for kind in ("log", "status", "json")}

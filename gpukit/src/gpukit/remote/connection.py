@@ -67,7 +67,7 @@ class Host:
         self.socket = sockets() / hashlib.sha256(self.destination.encode()).hexdigest()[:12]
         self.process: subprocess.Popen[bytes] | None = None  # of the command that runs there
         self.signals: list[int] = []  # that came
-        self.told = 0  # how many of them were passed on
+        self.untold: list[int] = []  # those of them that were not passed on yet
         if not shutil.which("ssh"):
             raise RefusalError("ssh is not installed here: install your system's OpenSSH client.")
 
@@ -172,24 +172,31 @@ class Host:
 
     def pass_on(self, number: int, _frame: Any) -> None:
         self.signals.append(number)
+        self.untold.append(number)
         self.tell()
 
     def tell(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            while self.process and self.told < len(self.signals):
-                self.told += 1
-                os.write(self.process.stdin.fileno(), bytes([self.signals[self.told - 1]]))
+        with contextlib.suppress(OSError, ValueError, IndexError):  # the last if a signal comes in between
+            while self.process:
+                os.write(self.process.stdin.fileno(), bytes([self.untold.pop(0)]))
         if self.process and len(self.signals) >= 3:
             self.process.terminate()
 
     def run(
-        self, arguments: list[str], variables: dict[str, str], absent: str, capture: bool = False, text: bytes = b""
+        self,
+        arguments: list[str],
+        variables: dict[str, str],
+        absent: str,
+        capture: bool = False,
+        text: bytes = b"",
+        held: bool = False,
     ) -> Ended:
         """Run `./launch` there. Ctrl-C and SIGTERM are passed on to it; at the third, its connection is closed.
 
-        `capture`: return its output. `text`: its input.
+        `capture`: return its output. `text`: its input. `held`: it starts with both signals blocked.
         """
         facts = {"arguments": arguments, "variables": variables, "absent": absent, "input": text.decode("latin-1")}
+        facts["held"] = [signal.SIGINT, signal.SIGTERM] if held else []
         # a session of its own: Ctrl-C must not end ssh
         options = {"start_new_session": True, "stdout": subprocess.PIPE if capture else None}
         with self.passing_on(), self.start(**options) as process:

@@ -156,12 +156,13 @@ class Remote:
         name = f"run-{secrets.token_hex(3)}"
         with self.host.passing_on():
             code = self.start(self.run_arguments(name))
-            if code == LOST:
+            if code == LOST and not self.host.signals:
                 say(f"{self.advice('logs')} shows whether the run has started.")
-            if code:
+            if code and not self.host.signals:
                 return code
-            self.host.told = 0  # a signal that came too late to stop the start is for the run
-            ended = self.host.run([*self.flags, "follow", "--attended", name], self.variables(), self.absent)
+            self.host.untold = list(self.host.signals)  # they may have come too late to stop the start
+            follow = [*self.flags, "follow", "--attended", name]
+            ended = self.host.run(follow, self.variables(), self.absent, held=True)
         if ended.lost:
             say(
                 f"The connection to {self.host.destination} is lost, and the run goes on there: "

@@ -288,6 +288,7 @@ def command(request: Request, stream: BinaryIO) -> None:
     """Run `./launch`. Each byte that follows is a signal for it; when the line is lost, it gets SIGHUP."""
     prepare(request)
     source = subprocess.PIPE if request["input"] else subprocess.DEVNULL
+    signal.pthread_sigmask(signal.SIG_BLOCK, request["held"])  # which it inherits
     process = subprocess.Popen(["/bin/sh", "./launch", *request["arguments"]], stdin=source, start_new_session=True)
     if process.stdin:
         with contextlib.suppress(BrokenPipeError), process.stdin as file:  # it may end without reading all
