@@ -3,9 +3,10 @@
 uv run python benchmarks/over_ssh.py
 
 The other machine is a second user of this one, behind an sshd on the loopback address (tests/launch/box.py; needs
-root), so the time on a network comes on top. Sends of a smaller project are killed at a random time, on this side or on
-the other. After a kill on this side, the other has the whole old or the whole new version; after either, the next send
-makes it whole. --rounds is the number of measured sends; each kind of kill is repeated ten times as often.
+root), so the time on a network comes on top. At a random time of a send of a smaller project, this side is killed, the
+other side, or the connection: sshd's processes for it. Unless the other side was killed, it then has the whole old or
+the whole new version; after any of them, the next send makes it whole. --rounds is the number of measured sends; each
+of the three is repeated ten times as often.
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ class Sender:
             raise SystemExit("A send failed.")
         return time.perf_counter() - begun
 
-    def kill(self, seconds: float, pid: int) -> None:
-        """Start a send, and kill it after this time; `pid`: of sshd, to kill its part instead of ours."""
+    def kill(self, seconds: float, sshd: int, program: bytes) -> None:
+        """Start a send, and kill it after this time; `program`: what is killed of sshd's processes, instead of ours."""
         process = self.start()
         time.sleep(seconds)
-        if pid:
-            for one in descendants(pid):
-                if b"python" in command_line(one):
+        if program:
+            for one in descendants(sshd):
+                if program in command_line(one):
                     os.kill(one, signal.SIGKILL)
         else:
             os.killpg(process.pid, signal.SIGKILL)
@@ -112,22 +113,22 @@ def main() -> None:
         sender = Sender(machine, root, "smaller")
         most = max(sender.send() for _ in range(3))
         dice = random.Random(34)
-        for who, pid in (("this side", 0), ("the other side", machine.sshd.pid)):
+        for who, program in (("this side", b""), ("the other side", b"python"), ("the connection", b"sshd")):
             halves = wrong = 0
             repeats = bench.rounds * 10
             for number in range(100, 100 + repeats):
                 before = version(sender.there)
                 write(root, number, CHANGED)
-                sender.kill(dice.uniform(0, most), pid)
+                sender.kill(dice.uniform(0, most), machine.sshd.pid, program)
                 with (sender.there / ".launch/sent.lock").open("r+") as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX)  # the other side has ended what it had begun
                 found = version(sender.there)
                 halves += found not in (before, {f"version = {number}"})
                 sender.send()
                 wrong += version(sender.there) != {f"version = {number}"}
-            if not pid:
-                bench.result(f"of {repeats} sends killed on {who}: neither old nor new", halves, at_most=0)
-            bench.result(f"of {repeats} sends killed on {who}: not whole after the next send", wrong, at_most=0)
+            if who != "the other side":
+                bench.result(f"{who}, killed in {repeats} sends: neither old nor new", halves, at_most=0)
+            bench.result(f"{who}, killed in {repeats} sends: not whole after the next one", wrong, at_most=0)
 
 
 if __name__ == "__main__":

@@ -309,7 +309,7 @@ time.sleep(100)
 def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
     """On a terminal: while Docker is asked, while the container starts, and while the program trains.
 
-    While Python itself starts, it prints a traceback, whatever the program.
+    While Python itself starts, it prints a traceback, whatever the program, and may end by the signal.
     """
     (project / "src/small").mkdir(parents=True, exist_ok=True)
     (project / "src/small/train.py").write_text(TRAIN)
@@ -317,10 +317,11 @@ def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
     launch(project, "--cpu", "run", "--", "true")  # builds the image
     for moment in (0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, None):
         code, output = interrupted(project, "try", moment=moment, words=b"training\r")
-        assert code == 130, (moment, output.decode())
-        assert output.count(b"nterrupted") == 1, (moment, output)
-        assert moment or b"Traceback" not in output
         assert left(project) == []
+        if not (moment and code == -signal.SIGINT):
+            assert code == 130, (moment, output.decode())
+            assert output.count(b"nterrupted") == 1, (moment, output)
+            assert moment or b"Traceback" not in output
     (project / "small").unlink()
 
 
@@ -335,7 +336,7 @@ def test_ctrl_c_on_a_terminal_ends_a_start_at_any_moment(project: Path) -> None:
     ):
         for moment in moments:
             code, output = interrupted(project, *command, moment=moment, words=words)
-            if words not in output or "--" in command:
+            if (words not in output or "--" in command) and not (moment and code == -signal.SIGINT):
                 assert code == 130, (command, moment, output.decode())
             if words in output or b" is up" in output or b"still starting" in output:
                 launch(project, "stop")

@@ -398,6 +398,16 @@ def test_a_second_send(root: Path, host: Host, machine: Box, capfd: pytest.Captu
     assert capfd.readouterr().err == ""  # nothing to send
 
 
+@pytest.mark.parametrize("when", [0, 4_000_000_000])
+def test_sending_goes_by_content_and_not_by_times(root: Path, host: Host, machine: Box, when: int) -> None:
+    """Neither clock counts: the files here are from 1970 or 2096, and one changes without another time or size."""
+    for text in ("one", "two"):
+        (root / "file.py").write_text(text)
+        os.utime(root / "file.py", (when, when))
+        files.send(host, root, "./launch")
+        assert (at(machine, host) / "file.py").read_text() == text
+
+
 def test_what_was_edited_there_is_not_replaced(root: Path, host: Host, machine: Box) -> None:
     for name in ("one.py", "two.py"):
         (root / name).write_text(name)

@@ -146,10 +146,11 @@ class Attended:
         if time.monotonic() - self.begun < YOUNG:
             return True
         started = self.engine.call("inspect", "--format={{.State.StartedAt}}", self.name)[1].strip()
-        with contextlib.suppress(ValueError):  # not created yet
+        try:
             at = datetime.strptime(started[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
-            return abs(time.time() - at.timestamp()) < 1 + YOUNG  # whole seconds
-        return False
+        except ValueError:
+            return True  # not created yet
+        return at.year == 1 or abs(time.time() - at.timestamp()) < 1 + YOUNG  # not started yet, or in whole seconds
 
     def _runs(self) -> bool:
         return self.engine.call("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true"
