@@ -184,11 +184,7 @@ def start(
         file = place.home / "variables"  # no list of processes shows them
         file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
         words = [PODMAN_AS, place.user, "sh", "-c", '. "$0"; exec "$@"', str(file)]
-        process = subprocess.Popen([*words, command, *arguments], cwd=root, text=True, **pipes)
-        line = Path(f"/proc/{process.pid}/cmdline")
-        while process.poll() is None and line.read_bytes().split(b"\0")[1:2] != [os.fsencode(command)]:
-            time.sleep(0.01)  # until it has become the command: a signal before would be for the shell
-        return process
+        return subprocess.Popen([*words, command, *arguments], cwd=root, text=True, **pipes)
     group = Path(engine.removeprefix("unix://")).stat().st_gid
     return subprocess.Popen(
         [command, *arguments],
@@ -283,19 +279,16 @@ def test_every_ctrl_c_reaches_the_program(project: Path) -> None:
 
 
 def test_ctrl_c_at_any_moment_leaves_nothing(project: Path) -> None:
+    """After launch's first line: before, it may end Python's own start, or be lost in that."""
     launch(project, "--cpu", "run", "--", "true")
-    ended = 0
-    for moment in range(1, 20):
+    for moment in range(19):
         process = start(project, "--cpu", "run", "--", "sleep", "20")
+        assert "no GPU" in process.stderr.readline()
         time.sleep(moment * 0.03)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=HOMES[project.parent].patience)
         assert left(project) == []
-        # while Python itself was starting it says so in its own words, whatever the script
-        if process.returncode != -signal.SIGINT and not re.match("Fatal Python error: init|KeyboardInterrupt$", error):
-            assert process.returncode == 130 and "Traceback" not in error, error
-            ended += 1
-    assert ended > 5
+        assert process.returncode == 130 and "Traceback" not in error, error
 
 
 TRAIN = """\
@@ -307,21 +300,17 @@ time.sleep(100)
 
 
 def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
-    """On a terminal: while Docker is asked, while the container starts, and while the program trains.
-
-    While Python itself starts, it prints a traceback, whatever the program, and may end by the signal.
-    """
+    """On a terminal: while Docker is asked, while the container starts, and while the program trains."""
     (project / "src/small").mkdir(parents=True, exist_ok=True)
     (project / "src/small/train.py").write_text(TRAIN)
     (project / "small").symlink_to("src/small")  # where Python looks for it
     launch(project, "--cpu", "run", "--", "true")  # builds the image
-    for moment in (0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, None):
+    for moment in (0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, None):
         code, output = interrupted(project, "try", moment=moment, words=b"training\r")
         assert left(project) == []
-        if not (moment and code == -signal.SIGINT):
-            assert code == 130, (moment, output.decode())
-            assert output.count(b"nterrupted") == 1, (moment, output)
-            assert moment or b"Traceback" not in output
+        assert code == 130, (moment, output.decode())
+        assert output.count(b"nterrupted") == 1, (moment, output)
+        assert moment is not None or b"Traceback" not in output  # of the program, while its Python starts
     (project / "small").unlink()
 
 
@@ -329,14 +318,14 @@ def test_ctrl_c_on_a_terminal_ends_a_start_at_any_moment(project: Path) -> None:
     launch(project, "--cpu", "run", "--", "true")  # builds the image
     program = ["--", "sh", "-c", "echo ready; exec sleep 60"]
     for command, words, moments in (
-        (["run", *program], b"ready\r", (0.2, 0.3, 0.4, 0.5, 0.7, None)),
-        (["up"], b"is up", (0.3, 0.6)),
-        (["shell", *program], b"ready\r", (0.5, None)),
-        (["notebook"], b"token=", (0.5,)),
+        (["run", *program], b"ready\r", (0, 0.1, 0.2, 0.3, 0.5, None)),
+        (["up"], b"is up", (0.1, 0.4)),
+        (["shell", *program], b"ready\r", (0.3, None)),
+        (["notebook"], b"token=", (0.3,)),
     ):
         for moment in moments:
             code, output = interrupted(project, *command, moment=moment, words=words)
-            if (words not in output or "--" in command) and not (moment and code == -signal.SIGINT):
+            if words not in output or "--" in command:
                 assert code == 130, (command, moment, output.decode())
             if words in output or b" is up" in output or b"still starting" in output:
                 launch(project, "stop")
@@ -362,13 +351,14 @@ def test_what_is_typed_reaches_the_program(project: Path) -> None:
 
 
 def interrupted(project: Path, *command: str, moment: float | None, words: bytes) -> tuple[int, bytes]:
-    """Press Ctrl-C on a terminal after a time in seconds, or when it shows some words: exit status and output."""
+    """Press Ctrl-C on a terminal, this many seconds after its first line or when it shows the words: status, output."""
     ours, theirs = pty.openpty()
     options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "preexec_fn": take_terminal}
     process = start(project, "--cpu", *command, options=options)
     os.close(theirs)
     place = HOMES[project.parent]
-    output = read_until(ours, b"" if moment else words, moment or 30)
+    output = read_until(ours, words if moment is None else b"\n", 30)
+    output += read_until(ours, b"", moment or 0)
     os.write(ours, b"\x03")
     output += read_until(ours, None, place.patience)
     os.close(ours)

@@ -1,11 +1,14 @@
 """`python -m gpukit`, and `python gpukit-X.whl/gpukit` for a wheel that is not installed."""
 
+import _signal  # the module signal takes 5 ms to import
 import os
 import sys
 
 
 def run_from_wheel() -> None:
     """Called by ./launch. It raises an exception only if the wheel is damaged, or is not what its name says."""
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `main`: imports may swallow KeyboardInterrupt
     wheel = sys.path[0]
     version = os.path.basename(wheel).split("-")[1]  # noqa: PTH119 - pathlib takes 5 ms to import
     __loader__.get_data(f"gpukit-{version}.dist-info/WHEEL")

@@ -7,6 +7,7 @@ import os
 import sys
 
 from gpukit.cli.table import COMMANDS
+from gpukit.project import interrupts
 from gpukit.project.messages import RefusalError
 
 PROG = "./launch" if ".whl" in __file__ and os.environ.get("GPUKIT_PROJECT") else "gpukit"  # run by a project's launch
@@ -154,6 +155,7 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that cleanup runs
         from gpukit.cli.commands import act_or_ask
 
+        interrupts.watch()
         code = act_or_ask(options, argv)
         sys.stdout.flush()
         return code

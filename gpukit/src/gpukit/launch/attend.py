@@ -17,6 +17,7 @@ from typing import Any
 from gpukit.errors.known import match_signs
 from gpukit.host import podman
 from gpukit.host.engine import Engine, copy
+from gpukit.project import interrupts
 
 ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 YOUNG = 1.0  # seconds in which a container's first process may not listen to signals yet, and has nothing to save
@@ -57,6 +58,7 @@ class Attended:
 
     def run(self, *arguments: str) -> int:
         command = self.engine.argv(*arguments)
+        interrupts.check()
         caught = [signal.SIGINT, signal.SIGTERM]
         caught += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # as nohup sets it
         before = {number: signal.signal(number, self._pass_on) for number in caught}

@@ -21,6 +21,7 @@ from gpukit.host.project import Project
 from gpukit.launch import compose, image
 from gpukit.launch.attend import Attended, terminal_flags
 from gpukit.launch.found import Found, own, vscode
+from gpukit.project import interrupts
 from gpukit.project.devcontainer import mount_argument
 from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
@@ -134,6 +135,7 @@ def start(project: Project, *arguments: str, says: str = "") -> None:
     """`docker run --detach`, and say so; when it fails or is interrupted, nothing of it stays."""
     name = next(value[7:] for value in arguments if value.startswith("--name="))
     try:
+        interrupts.check()
         code, _, errors = project.engine.call("run", *arguments)
         if not code and says:
             say(says)

@@ -26,7 +26,7 @@ from gpukit.launch import add as adding
 from gpukit.launch import clean, container
 from gpukit.launch import notebook as jupyter
 from gpukit.launch.environment import Environment, machine
-from gpukit.project import dependencies, pyproject
+from gpukit.project import dependencies, interrupts, pyproject
 from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
@@ -175,6 +175,7 @@ def run(project: Project, command: list[str], values: dict[str, str] | None = No
         return 0
     for file in environment.held:
         os.set_inheritable(file, True)
+    interrupts.check()
     try:
         os.execvpe(command[0], command, env)
     except OSError as error:
