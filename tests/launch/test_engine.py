@@ -237,12 +237,9 @@ def test_an_engine_that_refuses_gpus(project: Path) -> None:
 
 
 @SAME_ON_PODMAN
-def test_a_gpu_that_is_granted_is_asked_for_quickly(granted: Path) -> None:
-    launch(granted, "preflight", engine=GRANTS)
-    begin = time.monotonic()
+def test_a_gpu_that_is_granted(granted: Path) -> None:
     done = launch(granted, "--gpus", "0,1", "preflight", engine=GRANTS)
     assert (done.returncode, done.stderr) == (0, "")
-    assert time.monotonic() - begin < 2
 
 
 @SAME_ON_PODMAN
