@@ -16,6 +16,7 @@ import pytest
 
 from gpukit.cli.main import main
 from gpukit.host import frozen
+from gpukit.host import queue as place
 from gpukit.jobs.table import Table
 from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
@@ -166,6 +167,39 @@ def test_each_job_runs_the_code_it_was_submitted_with(
         git(repository, "gc", "-q", "--prune=now")
         capsys.readouterr()
         assert main(["jobs", "retry", "2"]) == 1 and "submit the job again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("why", ["a filter is missing", "the disk is full"])
+def test_code_that_cannot_be_checked_out_fails_its_job_and_no_other(
+    queue: Queue,  # noqa: F811
+    repository: Path,
+    why: str,
+) -> None:
+    large = repository / "src/large.bin"
+    large.write_bytes(random.Random(0).randbytes(4 << 20))
+    if why == "a filter is missing":
+        write(repository, ".gitattributes", "*.bin filter=lfs\n")
+        (repository / ".git/lfs").mkdir()  # git LFS was used here
+    try:
+        if why == "the disk is full":
+            small = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(repository / ".launch")]
+            (repository / ".launch").mkdir(exist_ok=True)
+            queue.table.base.close()
+            if os.getuid() != 0 or subprocess.run(small, capture_output=True).returncode:
+                pytest.skip("no file system can be mounted here")
+            queue.table = Table(place.folder(repository))
+        assert main(["submit", "--", "true"]) == 0
+        large.unlink()
+        assert main(["submit", "--", "true"]) == 0
+        queue.start()
+        queue.until_states("failed", "finished")
+        note = queue.table.get(1)["note"]
+        assert ("disk is full" if why == "the disk is full" else "large.bin") in note and "\n" not in note
+        queue.until(lambda: not [path for path in (repository / ".launch/jobs").iterdir() if path.is_dir()])
+    finally:
+        queue.table.base.close()
+        if why == "the disk is full":
+            subprocess.run(["umount", "--lazy", str(repository / ".launch")], check=False)
 
 
 def test_what_a_job_writes_beside_outputs_is_not_lost(queue: Queue, repository: Path) -> None:  # noqa: F811

@@ -468,30 +468,36 @@ def test_outcomes_of_containers(monkeypatch: pytest.MonkeyPatch, state: Any, cod
     assert Container().outcome({}, code)[0] == outcome
 
 
-def test_a_job_that_cannot_start_because_of_the_engine_stays_in_the_queue(
+def test_a_job_whose_image_cannot_be_built_stays_in_the_queue_and_others_go_on(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tried: list[int] = []
+
     class Broken:
         kind = "container"
         lease = staticmethod(lambda _: {"container": "x"})
         remove = staticmethod(lambda _: None)
 
-        def command(self, *_: Any) -> Any:
+        def command(self, lease: Any, job: dict[str, Any], *_: Any) -> Any:
+            tried.append(job["id"])
             raise RefusalError("The image cannot be built.")
 
     queue.add("")
+    queue.add("")
     project = Namespace(root=queue.root, env={})
     one = worker.Worker(place.folder(queue.root), queue.table, Broken(), None, lambda: project)
-    with pytest.raises(RefusalError):
-        one.tick()
+    one.tick()
     one.tick()  # not at once again
-    assert queue.states() == ["queued"] and "cannot be built" in queue.table.get(1)["note"]
-    assert queue.table.get(1)["starts"] == 1
+    assert tried == [1, 2] and queue.states() == ["queued", "queued"]
+    assert "cannot be built" in queue.table.get(1)["note"] and queue.table.get(1)["starts"] == 1
+    queue.table.claim(2, {}, "")  # and then the disk was full
+    one.tick()
+    assert queue.states() == ["queued", "queued"]
 
     def command(*_: Any) -> Any:
         one._stop()  # the signal arrives during the build
 
     monkeypatch.setattr(Broken, "command", command)
-    one.not_before = 0
+    one.not_before = {}
     one.tick()
-    assert queue.states() == ["queued"] and one.active == {}
+    assert queue.states() == ["queued", "queued"] and one.active == {}
