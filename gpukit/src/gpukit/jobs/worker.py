@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from gpukit.host import frozen
 from gpukit.host.project import Project
 from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born, fingerprint
-from gpukit.jobs import records
+from gpukit.jobs import ledger, records
 from gpukit.jobs.runners import Container, JobError, Native, Outside, Started, adopt_orphans, adopted
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -382,8 +382,11 @@ class Worker:
         self.active.pop(number)
         self.used += (time.monotonic() - active.begun) / 3600 * len(active.gpus)
         say(f"Job {number}: {state}" + (f" ({note})." if note else "."))
-        if self.table.get(number)["state"] in FINAL:
+        job = self.table.get(number)
+        if job["state"] in FINAL:
             self.remove_code(number)
+            with contextlib.suppress(RefusalError):  # so that `jobs compare` need not read the metrics of all jobs
+                ledger.compare(self.place.parents[1], [job])
 
     def _sweep(self, active: Active) -> None:
         """End the processes that the job left behind."""
