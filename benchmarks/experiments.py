@@ -1,8 +1,9 @@
 """A queue whose results can be trusted, in large numbers: uv run python benchmarks/experiments.py
 
 `submit` in a repository of 10,000 files with 1 GB of ignored data; `jobs compare` with 1,000 jobs, of which 10 are
-damaged or without metrics, after their metrics were read once, as the worker does at the end of a job; kill -9 of `submit` and of the worker, --rounds times; and the time until a job's first
-line, with its code frozen and with --latest. Jobs are plain processes, as in tests/jobs.
+damaged or without metrics, after their metrics were read once, as the worker does at the end of a job; kill -9 of
+`submit` and of the worker, --rounds times; and the time until a job's first line, with its code frozen and with
+--latest. Jobs are plain processes, as in tests/jobs.
 """
 
 from __future__ import annotations
