@@ -58,7 +58,7 @@ def freeze(root: Path, otherwise: str = LATEST) -> str:
     about = {path: found for path in files if (found := lstat(f"{root}/{path}"))}
     state = state_of(repository if own else None, about)
     last = remembered(place / LAST)
-    if state and state == last.get("state") and last["refs"] == references(root, repository, last["commit"]):
+    if state and state == last.get("state") and is_kept(root, repository, last["commit"]):
         return str(last["commit"])
     if not own and not repository.exists():
         with tempfile.TemporaryDirectory(prefix="freeze-", dir=place) as draft:
@@ -94,11 +94,11 @@ def freeze(root: Path, otherwise: str = LATEST) -> str:
         env = {"GIT_DIR": str(repository), **AUTHOR, **dates}
         commit = git(root, "commit-tree", tree, *above, "-m", message, **env).strip()
     git(root, "update-ref", f"{REFS}/{commit}", commit, GIT_DIR=str(repository))
-    remember(place / LAST, {"state": state, "commit": commit, "refs": [commit, *head[:1]]})
+    remember(place / LAST, {"state": state, "commit": commit})
     return commit
 
 
-# What was frozen last: a submission of the same files needs two processes of git instead of eight.
+# What was frozen last: a submission of the same files needs one process of git instead of eight.
 
 
 def state_of(repository: Path | None, about: dict[str, os.stat_result]) -> str:
@@ -121,10 +121,11 @@ def lstat(path: str) -> os.stat_result | None:
         return None
 
 
-def references(root: Path, repository: Path, commit: str) -> list[str]:
-    """The commits of the code's own ref and of HEAD, as far as they exist."""
-    asked = ("rev-parse", "--revs-only", f"{REFS}/{commit}", "HEAD")
-    return attempt(root, *asked, GIT_DIR=str(repository)).out.split()
+def is_kept(root: Path, repository: Path, commit: str) -> bool:
+    """Whether a commit still has its ref, which is a file of its own until `git gc`."""
+    if (repository / REFS / commit).is_file():
+        return True
+    return attempt(root, "rev-parse", "--quiet", "--verify", f"{REFS}/{commit}", GIT_DIR=str(repository)).code == 0
 
 
 def remembered(path: Path) -> dict[str, Any]:

@@ -190,21 +190,21 @@ class Table:
     def submit(self, command: list[str], **facts: Any) -> int:
         """Add a job; its number. `{job}` in the command becomes that number."""
         with self.change() as base:
-            if (
-                facts.get("after") is not None
-                and not base.execute("SELECT 1 FROM jobs WHERE id = ?", (facts["after"],)).fetchone()
-            ):
-                raise RefusalError(f"There is no job {facts['after']} to wait for: `./launch jobs` lists the jobs.")
-            names = ["command", "submitted", *facts]
-            values = ["", time.time(), *(json.dumps(one) if isinstance(one, list) else one for one in facts.values())]
-            marks = ", ".join("?" * len(names))
-            number = base.execute(f"INSERT INTO jobs ({', '.join(names)}) VALUES ({marks})", values).lastrowid
-            command = [word.replace("{job}", str(number)) if word == "--name=job-{job}" else word for word in command]
-            base.execute(
-                "UPDATE jobs SET command = ?, position = ? WHERE id = ?", (json.dumps(command), number, number)
-            )
-            _settle(base)
-        return int(number)
+            return _add(base, command, **facts)
+
+    def submit_all(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any] | RefusalError]:
+        """Add several jobs in one transaction: their ids and notes, or why one of them is refused."""
+        found: list[dict[str, Any] | RefusalError] = []
+        with self.change() as base:
+            for job in jobs:
+                try:
+                    number = _add(base, **job)
+                except RefusalError as refusal:
+                    found.append(refusal)
+                    continue
+                (note,) = base.execute("SELECT note FROM jobs WHERE id = ?", (number,)).fetchone()
+                found.append({"id": number, "note": note})
+        return found
 
     def cancel(self, number: int) -> str:
         """The job's state: canceled, or running while the worker ends it."""
@@ -288,6 +288,21 @@ class Table:
     def end(self, number: int, state: str, ran: float, note: str = "", status: int | None = None) -> None:
         with self.change() as base:
             _end(base, number, state, ran, note, status)
+
+
+def _add(base: Any, command: list[str], after: int | None = None, **facts: Any) -> int:
+    if after is not None and not base.execute("SELECT 1 FROM jobs WHERE id = ?", (after,)).fetchone():
+        raise RefusalError(f"There is no job {after} to wait for: `./launch jobs` lists the jobs.")
+    names = ["command", "submitted", "after", *facts]
+    values = [json.dumps(one) if isinstance(one, list) else one for one in facts.values()]
+    marks = ", ".join("?" * len(names))
+    added = base.execute(f"INSERT INTO jobs ({', '.join(names)}) VALUES ({marks})", ("", time.time(), after, *values))
+    number = int(added.lastrowid)
+    command = [word.replace("{job}", str(number)) if word == "--name=job-{job}" else word for word in command]
+    base.execute("UPDATE jobs SET command = ?, position = ? WHERE id = ?", (json.dumps(command), number, number))
+    if after is not None:
+        _settle(base)
+    return number
 
 
 def _end(base: Any, number: int, state: str, ran: float | None, note: str, status: int | None = None) -> None:
