@@ -295,7 +295,7 @@ def get(app: Any, path: str, token: str) -> None:
 def test_what_is_asked_often_does_not_read_all_that_has_ended(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Steps of SQLite with a history, in a table of the first version, and with one twenty times as long."""
+    """Steps of SQLite with a history, and with one twenty times as long."""
     folder = place.folder(root)
     steps = [0]
 
@@ -316,15 +316,13 @@ def test_what_is_asked_often_does_not_read_all_that_has_ended(
                 rows,
             )
 
-    with contextlib.closing(sqlite3.connect(folder / "queue.sqlite")) as base:
-        base.executescript(f"{MIGRATIONS[0]}; PRAGMA user_version = 1")
+    Table(folder).base.close()
     add(1, 200)
     (folder / "1.log").write_text("old")
     os.utime(folder / "1.log", (2.0, 2.0))
     (folder / "200.log").write_text("new")
     app = application(root)
     token = (root / place.TOKEN).read_text()
-    Table(folder).base.close()
     monkeypatch.setattr("gpukit.jobs.table.sqlite3", Namespace(**{**vars(sqlite3), "connect": connect}))
 
     def clean_up() -> None:

@@ -208,14 +208,13 @@ def jobs(root: Path, options: Any) -> int:
             table.move(number)
             say(f"Job {number} is the next one.")
             return reported(root, options, 0)
-        if action == "retry":
-            new = retried(table, root, number)
-            sentence = f"Job {new} is in the queue: the same command, code, and run as job {number}."
-            submitted(root, table.get(new), options, sentence)
         if action == "cancel":
             return reported(root, options, cancel(table, place, number, options))
-        if action == "retry" and queue.WorkerLock(place).holder() is None:
-            say(idle(root, options))
+        new = retried(table, root, number)
+        sentence = f"Job {new} is in the queue: the same command, code, and run as job {number}."
+        submitted(root, table.get(new), options, sentence)
+    if queue.WorkerLock(place).holder() is None:
+        say(idle(root, options))
     return 0
 
 

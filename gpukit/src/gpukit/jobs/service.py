@@ -15,8 +15,6 @@ import json
 import os
 import pkgutil
 import re
-import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -38,6 +36,7 @@ from gpukit.host.project import secret
 from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, fingerprint, folder
 from gpukit.jobs import ledger
 from gpukit.jobs.commands import compared, named, package, plain, retried
+from gpukit.jobs.contract import FIELDS
 from gpukit.jobs.gpus import gpus
 from gpukit.jobs.metrics import registry
 from gpukit.jobs.progress import progress, run_of
@@ -166,7 +165,6 @@ def application(root: Path, any_command: bool = False) -> Guard:
     place = folder(root)
     token = secret(root / TOKEN)
     app = FastAPI(title="Jobs", version=release(), docs_url=None, redoc_url=None)
-    adding = threading.Lock()  # SQLite has one writer at a time, and waits for it less evenly
     page = (pkgutil.get_data("gpukit.jobs", "page.html") or b"").decode()
     metrics = registry(place, root)
     ended: dict[int, Any] = {}  # the progress of jobs that have ended
@@ -189,15 +187,13 @@ def application(root: Path, any_command: bool = False) -> Guard:
         return JSONResponse({"error": f"{error.detail}."}, error.status_code, error.headers)
 
     def view(job: dict[str, Any]) -> dict[str, Any]:
-        names = ("id", "state", "note", "command", "gpus", "priority", "after", "max_hours", "variables", "submitted")
-        names += ("started", "ended", "ran", "starts", "status", "position", "code")
         if job["id"] not in ended or job["state"] not in FINAL:
             found = progress(root, job) if job["starts"] and run_of(job["command"]) else None
             if job["state"] in FINAL:
                 ended[job["id"]] = found
         else:
             found = ended[job["id"]]
-        return {**{name: job[name] for name in names}, "run": run_of(job["command"]), "progress": found}
+        return {**{name: job[name] for name in (*FIELDS, "position")}, "run": run_of(job["command"]), "progress": found}
 
     @app.get("/", response_class=Response)
     def the_page() -> Response:
@@ -242,10 +238,10 @@ def application(root: Path, any_command: bool = False) -> Guard:
         return PlainTextResponse("\n".join(ledger.aligned(ledger.table(found)))) if text else JSONResponse(found)
 
     def add(latest: bool, jobs: list[dict[str, Any]]) -> list[Any]:
-        project = environment(root, int(time.monotonic()))
+        project = fingerprint(root)
         with frozen.submitting(root):
             code = "" if latest else frozen.freeze(root)
-            with adding, Table(place) as table:
+            with Table(place) as table:
                 return table.submit_all([{**job, "project": project, "code": code} for job in jobs])
 
     together = {latest: Together(functools.partial(add, latest)) for latest in (True, False)}
@@ -275,17 +271,17 @@ def application(root: Path, any_command: bool = False) -> Guard:
 
     @app.delete("/jobs/{number}")
     def cancel(number: Number) -> dict[str, Any]:
-        with adding, Table(place) as table:
+        with Table(place) as table:
             return {"state": table.cancel(number)}
 
     @app.post("/jobs/{number}/retry", status_code=201)
     def retry(number: Number) -> dict[str, Any]:
-        with adding, Table(place) as table:
+        with Table(place) as table:
             return {"id": retried(table, root, number)}
 
     @app.post("/jobs/{number}/move")
     def move(number: Number) -> dict[str, Any]:
-        with adding, Table(place) as table:
+        with Table(place) as table:
             table.move(number)
         return {}
 
@@ -357,12 +353,6 @@ class Together:
                     result.set_exception(outcome)
                 elif not result.cancelled():
                     result.set_result(outcome)
-
-
-@functools.lru_cache(1)
-def environment(root: Path, second: int) -> str:
-    """The project's fingerprint; it takes as long as writing a job, so it is not computed more than once per second."""
-    return fingerprint(root)
 
 
 @functools.cache

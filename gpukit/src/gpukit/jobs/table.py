@@ -25,11 +25,16 @@ OPEN = ("queued", "held", "waiting")
 ALIVE = (*OPEN, "running")  # an index finds these; with `NOT IN {FINAL}`, SQLite would read every job
 # Each brings the schema from one version (PRAGMA user_version) to the next; never edit one that was released.
 MIGRATIONS = [
+    # `code`: a commit, or nothing: the project as it is at the start. `sealed`: what the job has to do without, such as
+    # "credentials network". Few jobs are open and many have ended: no request may read the rows of all of them. The
+    # first index has all that `totals` needs.
     """
     CREATE TABLE jobs (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         state TEXT NOT NULL DEFAULT 'queued',
         command TEXT NOT NULL,
+        code TEXT NOT NULL DEFAULT '',
+        sealed TEXT NOT NULL DEFAULT '',
         gpus INTEGER NOT NULL DEFAULT 1,
         priority INTEGER NOT NULL DEFAULT 0,
         position REAL NOT NULL DEFAULT 0,
@@ -48,20 +53,8 @@ MIGRATIONS = [
         started REAL,
         ended REAL
     );
-    CREATE INDEX jobs_state ON jobs (state);
-    """,
-    # Few jobs are open and many have ended: no request may read the rows of all of them. The first index has all that
-    # `totals` needs.
-    """
-    DROP INDEX jobs_state;
     CREATE INDEX jobs_state ON jobs (state, submitted, started, ended, ran);
     CREATE INDEX jobs_ended ON jobs (ended);
-    """,
-    # The commit of the job's code, empty for the project as it is at the start; and "credentials network": what the
-    # job has to do without.
-    """
-    ALTER TABLE jobs ADD COLUMN code TEXT NOT NULL DEFAULT '';
-    ALTER TABLE jobs ADD COLUMN sealed TEXT NOT NULL DEFAULT '';
     """,
 ]
 
