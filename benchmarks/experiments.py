@@ -43,6 +43,7 @@ def project(folder: Path) -> Path:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     run("git", "init", "--quiet", cwd=folder)
+    run("git", "config", "gc.auto", "0", cwd=folder)  # in the background, it would remove files that are counted
     commit(folder)
     return folder
 

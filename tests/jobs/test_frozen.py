@@ -113,6 +113,11 @@ def edits(root: Path) -> list[object]:  # noqa: F811
         folder_for_a_file,
         link_for_a_folder,
         lambda: git(root, "checkout", "-q", "."),
+        lambda: (root / "src/a.py").chmod(0o755),
+        lambda: git(root, "rm", "-q", "--cached", "src/a.py"),
+        lambda: write(root, "src/two\nlines.py", "lines = 2\n"),
+        lambda: git(root, "add", "--intent-to-add", "src/two\nlines.py"),
+        lambda: write(root, "src/a.py", ""),
     ]
 
 
