@@ -499,3 +499,24 @@ def test_a_job_whose_image_cannot_be_built_stays_in_the_queue_and_others_go_on(
     one.not_before = {}
     one.tick()
     assert queue.states() == ["queued", "queued"] and one.active == {}
+
+
+def test_a_finished_container_is_not_run_again_because_the_disk_was_full(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise RefusalError("The disk is full.")
+
+    nothing = lambda *_: None  # noqa: E731
+    outcomes = iter([("finished", "", 0)])  # asked again, the container is gone
+    runner = Namespace(signal=nothing, alive=nothing, remove=nothing, outcome=lambda *_: next(outcomes))
+    one = worker.Worker(place.folder(queue.root), queue.table, runner, None, nothing)
+    queue.table.claim(queue.add(""), {}, "")
+    started = Namespace(process=Namespace(poll=lambda: 0, returncode=0), close=nothing)
+    one.active[1] = worker.Active(queue.table.get(1), {}, started, [])
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.table, "end", full)
+        with pytest.raises(RefusalError):
+            one.tick()
+    one.tick()
+    assert queue.states() == ["finished"]

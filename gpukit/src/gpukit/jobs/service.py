@@ -349,10 +349,9 @@ class Together:
             except Exception as error:  # of each of them: their requests report it
                 done = [error] * len(batch)
             for (_, result), outcome in zip(batch, done):
-                if isinstance(outcome, Exception):
-                    result.set_exception(outcome)
-                elif not result.cancelled():
-                    result.set_result(outcome)
+                if not result.cancelled():
+                    settle = result.set_exception if isinstance(outcome, Exception) else result.set_result
+                    settle(outcome)
 
 
 @functools.cache

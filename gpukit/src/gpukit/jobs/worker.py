@@ -54,6 +54,7 @@ class Active:
         self.begun = self.counted = time.monotonic()
         self.ending = ""  # the state that it gets because of us; "interrupted": the worker stops
         self.deadline = 0.0
+        self.outcome: tuple[str, str, int] | None = None
         self.stuck = False
 
     @property
@@ -357,7 +358,9 @@ class Worker:
     def _finish(self, active: Active) -> None:
         """The job's first process has ended: end what it left, prove that it is gone, and record the outcome."""
         number, lease, code = active.number, active.lease, active.started.process.returncode
-        state, note, status = self.runner.outcome(lease, code)
+        if active.outcome is None:  # once: the container is removed below, and writing that down may fail
+            active.outcome = self.runner.outcome(lease, code)
+        state, note, status = active.outcome
         self._sweep(active)
         if self.runner.alive(lease):
             if not active.stuck:
