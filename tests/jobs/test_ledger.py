@@ -120,8 +120,9 @@ def test_options_that_would_have_no_effect(root: Path, words: str, capsys: pytes
 def test_damaged_runs_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     """A sample of benchmarks/experiments.py, which has 1,000."""
     row = '{"step": %d, "held_out_loss": %s}\n'
+    whole = row % (1, 2.5) + row % (2, "null") + row % (3, "1e999")
     files = {
-        "whole": {"run.json": '{"starts": [{}], "settings": {}}', "metrics.jsonl": row % (1, 2.5) + row % (2, "null")},
+        "whole": {"run.json": '{"starts": [{}], "settings": {}}', "metrics.jsonl": whole},
         "cut": {"metrics.jsonl": row % (1, 0.5) + '{"step": 2, "held'},  # by a kill: it is not damaged
         "binary": {"run.json": "\x00\xff", "metrics.jsonl": "\x00\n\x01\n"},
         "none": {},

@@ -466,6 +466,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         print(json.dumps(contract.job_as_json(root, job, detailed=True)))
         return 0
     run = run_of(job["command"])
+    log = contract.log_of(root, job)
     stamp = {
         name: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job[name])) if job[name] else ""
         for name in ("submitted", "started", "ended")
@@ -486,7 +487,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         **stamp,
         "ran": duration(job["ran"]),
         "starts": job["starts"],
-        "log": root / contract.log_of(root, job) if contract.log_of(root, job) else "",
+        "log": root / log if log else "",
         **{name: job[name] for name in kubernetes.SHOWN if job.get(name)},
     }
     for name, value in facts.items():

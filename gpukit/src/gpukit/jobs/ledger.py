@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,9 @@ def stamp(path: Path) -> list[int]:
 def outcome(folder: Path | None, metric: str, highest: bool) -> dict[str, Any]:
     """The last and the best value of the metric, the step, the seed, the memory in GB, and what is `damaged`."""
     log = log_of(folder, METRICS_BYTES)
-    values = [*map(float, numbers(log, metric))]
+    values = finite(numbers(log, metric))
     gauge = "gpu_memory_gb" if b'"gpu_memory_gb"' in log else "memory_gb"
-    memory = {*numbers(log, gauge)}  # the same ones again and again
+    memory = finite({*numbers(log, gauge)})  # the same ones again and again
     whole = log.rpartition(b"\n")[0]
     last = parse(whole.rpartition(b"\n")[2])
     damaged = ["metrics.jsonl"] if log.strip() and number(last, "step") is None else []
@@ -92,14 +93,18 @@ def outcome(folder: Path | None, metric: str, highest: bool) -> dict[str, Any]:
         "best": (max if highest else min)(values, default=None),
         "step": None if step is None else int(step),
         "seed": settings.get("seed"),
-        "memory_gb": max(map(float, memory), default=None),
+        "memory_gb": max(memory, default=None),
         "damaged": damaged,
     }
 
 
 def numbers(log: bytes, name: str) -> list[bytes]:
-    """All finite values of a figure; by a pattern, because parsing the lines takes twenty times as long."""
+    """All values of a figure; by a pattern, because parsing the lines takes twenty times as long."""
     return re.findall(VALUE % re.escape(name).encode(), log)
+
+
+def finite(texts: Iterable[bytes]) -> list[float]:
+    return [*filter(math.isfinite, map(float, texts))]
 
 
 def options(command: list[str]) -> dict[str, str]:
