@@ -408,8 +408,8 @@ def test_a_full_disk(root: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(root / ".launch")]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
+    queue = Queue(root)
     try:
-        queue = Queue(root)
         fills = "import sys\nwith open('.launch/big', 'wb', 0) as file:\n while file.write(b'x' * 4096) == 4096: pass"
         queue.add(fills)
         queue.add("print('done')")
@@ -421,10 +421,11 @@ def test_a_full_disk(root: Path) -> None:
         big.unlink()
         queue.until_states("failed", "finished")
         assert "done" in queue.log(2) and queue.left() == []
-        worker.terminate()
-        worker.communicate(timeout=10)
-        queue.table.base.close()
     finally:
+        for each in queue.workers:
+            each.kill()
+            each.communicate()
+        queue.table.base.close()
         subprocess.run(["umount", "--lazy", str(root / ".launch")], check=True)
 
 
