@@ -8,12 +8,14 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+import copier._template
 import pytest
 import yaml
 from copier import run_copy
@@ -140,6 +142,7 @@ def shuffle_sentences() -> None:
 
 
 HERE = "9999.0.0"  # the tag of the working tree, including uncommitted changes
+NOT_COPIED = ("benchmarks", "docs", "examples", "tests")  # folders that neither Copier nor a hook reads
 
 
 def git(*args: str, cwd: Path) -> str:
@@ -157,18 +160,21 @@ def working_tree() -> list[str]:
 def copier_template(tmp_path_factory: pytest.TempPathFactory, default_gitconfig: object) -> Path:
     """Replaces the fixture of pytest-copier: every released tag, plus the working tree as `HERE`.
 
-    The original commits the tree, and fails on a clean checkout because there is nothing to commit.
+    The original commits the tree, and fails on a clean checkout because there is nothing to commit. Folders that no
+    project is made from are left out, and so is the history: tests clone this several hundred times.
     """
     repository = tmp_path_factory.mktemp("template") / "repository"
-    git("clone", "-q", str(ROOT), str(repository), cwd=ROOT)
-    git("rm", "-rfq", ".", cwd=repository)
+    git("init", "-q", str(repository), cwd=ROOT)
+    git("fetch", "-q", str(ROOT), "refs/tags/*:refs/tags/*", cwd=repository)
     for name in working_tree():
+        if name.split("/")[0] in NOT_COPIED:
+            continue
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, repository / name, follow_symlinks=False)
     git("add", "-A", cwd=repository)
     git("commit", "-qm", "working tree", "--allow-empty", cwd=repository)
     git("tag", HERE, cwd=repository)
-    git("repack", "-adq", cwd=repository)  # it is cloned a few hundred times
+    git("repack", "-adq", cwd=repository)
     return repository
 
 
@@ -193,19 +199,42 @@ def compile_once(
     return COMPILED[key]
 
 
+CLONES: dict[str, tempfile.TemporaryDirectory] = {}
+CLONE = copier._template.clone
+
+
+def clone_once(url: str, ref: str = "HEAD", location: str | None = None) -> str:
+    """A clone that Copier made of a commit before, if there is one: an update needs six, which takes most of its time.
+
+    The last few are kept. Copier reads them, and removes only the empty folder that it made for the clone.
+    """
+    if ref == "HEAD" or not Path(url).is_dir():
+        return CLONE(url, ref, location)
+    key = git("rev-parse", f"{ref}^{{commit}}", cwd=Path(url)) + git("describe", "--tags", "--always", ref, cwd=Path(url))
+    folder = CLONES.pop(key, None)
+    if folder is None:
+        folder = tempfile.TemporaryDirectory(prefix="clone-")
+        CLONE(url, ref, folder.name)
+    CLONES[key] = folder
+    if len(CLONES) > 6:
+        CLONES.pop(next(iter(CLONES))).cleanup()
+    return folder.name
+
+
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
     """Make the many renders of the tests faster.
 
     Skips a `git config` for each file, which only matters on file systems without modes, and asking git whether the
-    template is a bundle; replaces the YAML parser in Python with libyaml, which takes a tenth of the time; and compiles
-    each Jinja text once, not once per render.
+    template is a bundle; replaces the YAML parser in Python with libyaml, which takes a tenth of the time; compiles
+    each Jinja text once, not once per render; and clones each commit of a template once.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("copier._main.is_git_available", lambda: False)
         patch.setattr("copier._vcs.is_git_bundle", lambda path: False)
         patch.setattr("yaml.SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         patch.setattr(Environment, "compile", compile_once)
+        patch.setattr("copier._template.clone", clone_once)
         yield
 
 
