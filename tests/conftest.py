@@ -210,7 +210,8 @@ def clone_once(url: str, ref: str = "HEAD", location: str | None = None) -> str:
     """
     if ref == "HEAD" or not Path(url).is_dir():
         return CLONE(url, ref, location)
-    key = git("rev-parse", f"{ref}^{{commit}}", cwd=Path(url)) + git("describe", "--tags", "--always", ref, cwd=Path(url))
+    source = Path(url)
+    key = git("rev-parse", f"{ref}^{{commit}}", cwd=source) + git("describe", "--tags", "--always", ref, cwd=source)
     folder = CLONES.pop(key, None)
     if folder is None:
         folder = tempfile.TemporaryDirectory(prefix="clone-")
@@ -263,8 +264,8 @@ def catalogue() -> dict[str, dict]:
 
 
 DEAR = ("engine", "cluster", "network")  # markers of tests that take long and mostly wait
-SHARED = ("engine", "cluster")  # those whose engines and daemons one process uses at a time
-LONG = ("tests/train/", "tests/test_", "tests/launch/")  # the files that take longest, as they begin: train and render
+# Where the tests that take longest are, as their names begin, the longest first.
+LONG = ("tests/engine/", "tests/cluster/", "tests/launch/test_engine", "tests/train/", "tests/test_", "tests/launch/")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -274,25 +275,34 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return cores + (config.option.full and config.args_source is pytest.Config.ArgsSource.TESTPATHS)
 
 
+def group(item: pytest.Item) -> str:
+    """What runs in one process: a file, because of its fixtures, or a folder whose files share images or daemons."""
+    file = item.location[0]
+    return next((folder for folder in ("tests/engine/", "tests/cluster/") if file.startswith(folder)), file)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run fast tests first. Several processes start with those that take long, so that all end at the same time.
-
-    The tests of a file stay in one process because of its fixtures, as do all tests that need an engine or Slurm.
-    """
+    """Run fast tests first. Several processes start with those that take long, so that all end at the same time."""
     if config.getoption("shuffle_sentences", False):
         for item in items:
             if item.get_closest_marker("golden"):
                 item.add_marker(pytest.mark.xfail(reason="it holds the sentences", strict=True))
     if not config.option.full:
         items[:] = [item for item in items if not any(item.get_closest_marker(name) for name in FULL_MARKERS)]
-    several = "PYTEST_XDIST_WORKER" in os.environ
-    items.sort(key=lambda item: [bool(item.get_closest_marker(name)) ^ several for name in DEAR])
-    if several:
-        items.sort(key=lambda item: not (any(map(item.get_closest_marker, DEAR)) or item.location[0].startswith(LONG)))
-        for item in items:
-            marked = [name for name in SHARED if item.get_closest_marker(name)]
-            item.add_marker(pytest.mark.xdist_group(marked[0] if marked else item.location[0]))
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        items.sort(key=lambda item: [bool(item.get_closest_marker(name)) for name in DEAR])
+        return
+    dear = {group(item) for item in items if any(map(item.get_closest_marker, DEAR))}
+
+    def rank(item: pytest.Item) -> int:
+        name = group(item)
+        long = (place for place, start in enumerate(LONG) if name.startswith(start))
+        return next(long, len(LONG) + (name not in dear))
+
+    items.sort(key=rank)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
 
 
 @contextlib.contextmanager
