@@ -178,7 +178,7 @@ def test_a_full_disk_keeps_jobs_waiting(queue: Queue) -> None:  # noqa: F811
     queue.until(lambda: "--keep-free" in queue.table.get(1)["note"])
     assert queue.states() == ["queued"]
     worker.terminate()
-    worker.wait(10)
+    worker.wait(60)
     queue.start(KEEP_FREE="1")
     queue.until_states("finished")
     assert queue.table.get(1)["note"] == ""

@@ -61,7 +61,7 @@ class View:
         self.address = f"http://localhost:{service.port}/"
         self.requests: list[Request] = []
         self.errors: list[str] = []
-        page.set_default_timeout(5000)
+        page.set_default_timeout(60_000)
         page.clock.install()
         page.on("request", lambda request: self.requests.append(request))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -90,7 +90,7 @@ class View:
         return response.value.status
 
     def until_first(self, *numbers: int) -> None:
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while self.order()[: len(numbers)] != list(numbers):
             assert time.monotonic() < end, self.order()
             self.page.wait_for_timeout(20)

@@ -301,9 +301,9 @@ def test_the_server_is_restarted_a_second_service_waits_and_a_stop_keeps_the_que
     service.until(lambda: not service.answers())
     service.until(service.answers)
     second = Service(service.root)
-    time.sleep(0.5)
+    service.until(lambda: "is being processed by the service" in service.output.read_text())
     second.stop()  # it has not touched the job
-    assert "is being processed by the service" in service.output.read_text() and service.state(number) == "running"
+    assert service.state(number) == "running"
     with pytest.raises(RefusalError, match="service"):
         from gpukit.jobs.worker import process
 

@@ -141,7 +141,7 @@ def end(pid: int) -> None:
 
 
 def wait_for_port(port: int) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
