@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # The tests start Python hundreds of times, and compiling the imports takes up to 2 s each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The engines of tests marked `engine`; the second accepts GPU requests. With DOCKER_HOST, no other is used unnamed.
 ENGINE = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"

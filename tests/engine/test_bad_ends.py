@@ -189,7 +189,7 @@ def test_comments_and_trailing_commas(project: Callable[..., Project]) -> None:
     one.stop()
 
 
-@pytest.mark.parametrize("moment", [0.3, 1.5, 4])
+@pytest.mark.parametrize("moment", [0.3, 3])
 def test_ctrl_c_during_the_build(project: Callable[..., Project], moment: float) -> None:
     one = slight(project, "interrupted-build")
     one.write("Dockerfile", (one.path / "Dockerfile").read_text() + f"RUN sleep 30 # {moment}\n")
@@ -203,7 +203,7 @@ def test_ctrl_c_during_the_build(project: Callable[..., Project], moment: float)
     assert not one.engine.has(one.image)
 
 
-@pytest.mark.parametrize("moment", [0.2, 0.6, 1.2, 3])
+@pytest.mark.parametrize("moment", [0.6, 1.2])
 @pytest.mark.parametrize(
     "command", [("run", "--", "sleep", "60"), ("up",), ("notebook",)], ids=lambda command: command[0]
 )

@@ -58,12 +58,17 @@ def healthy(generate: Callable[..., Path], wheels: Path, tmp_path_factory: pytes
     env |= {
         "GPUKIT_NATIVE": str(tmp_path_factory.mktemp("native")),
         "UV_INDEX": f"pytorch={wheels.as_uri()}",
-        "UV_LINK_MODE": "copy",  # files are damaged here: with hard links, those in uv's cache would be, too
         "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), env["PATH"]]),
     }
     found = Broken(root, env)
     found.launch("build")
     return found
+
+
+def replace(path: Path, text: str) -> None:
+    """By another file, because this one may also be in uv's cache, as a hard link."""
+    path.unlink()
+    path.write_text(text, encoding="utf-8")
 
 
 def violated(it: Broken, site: Path) -> None:
@@ -80,14 +85,14 @@ def removed(it: Broken, site: Path) -> None:
 
 
 def truncated(it: Broken, site: Path) -> None:
-    (site / "tyro/_cli.py").write_text("def cli(", encoding="utf-8")
+    replace(site / "tyro/_cli.py", "def cli(")
 
 
 def displaced(it: Broken, site: Path) -> None:
     """As an installer that ignores the list of files leaves it."""
     (info,) = site.glob("torch-*.dist-info")
     text = (info / "METADATA").read_text(encoding="utf-8")
-    (info / "METADATA").write_text(text.replace("Version: 2.13.0", "Version: 2.12.0", 1), encoding="utf-8")
+    replace(info / "METADATA", text.replace("Version: 2.13.0", "Version: 2.12.0", 1))
 
 
 def newer_wheel(it: Broken, site: Path) -> None:
