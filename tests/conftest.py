@@ -266,8 +266,8 @@ def catalogue() -> dict[str, dict]:
 
 
 DEAR = ("engine", "cluster", "network")  # markers of tests that take long and mostly wait
-# Where the tests that take longest are, as their names begin, the longest first.
-LONG = ("tests/engine/", "tests/cluster/", "tests/launch/test_engine", "tests/train/", "tests/test_", "tests/launch/")
+# Where the tests are that take longest, as their names begin: what computes beside what mostly waits.
+LONG = ("tests/engine/", "tests/cluster/", "tests/train/", "tests/launch/test_engine", "tests/test_", "tests/launch/")
 
 
 @pytest.hookimpl(optionalhook=True)
