@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,16 +13,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tests.ports import free_port
 from tests.trackers import recorder
 
 from .conftest import PUBLIC, Engine, Project
 from .test_secrets import watched
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def ask(url: str, **question: Any) -> Any:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from gpukit.jobs.progress import TAIL, progress, run_of, training_since
 from gpukit.jobs.table import Table
 from tests.conftest import ROOT, cannot
 from tests.jobs.test_service import Service, project
+from tests.ports import free_port
 
 ALERTS = ROOT / "template" / "{% if 'jobs' in services %}monitoring{% endif %}" / "alerts.yml"
 JOB = {
@@ -421,9 +421,7 @@ def test_prometheus_scrapes_the_service(tmp_path: Path) -> None:
     prometheus = program("prometheus")
     service = Service(project(tmp_path))
     write_run(tmp_path, "job-1")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     shutil.copy(ALERTS, tmp_path / "alerts.yml")
     scrape = {
         "job_name": "gpukit",

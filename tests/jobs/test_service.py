@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from gpukit.jobs import serve
 from gpukit.jobs.runners import Outside
 from gpukit.jobs.table import Table
 from gpukit.project.messages import RefusalError
+from tests.ports import free_port
 
 SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
 CONFIG = {"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspace"}
@@ -40,9 +40,7 @@ sys.exit(int(sys.argv[-1]) if sys.argv[-1].isdigit() else 0)
 class Service:
     def __init__(self, root: Path) -> None:
         self.root = root
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.output = root / "output"
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
