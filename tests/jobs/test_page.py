@@ -17,6 +17,7 @@ from gpukit.host.queue import TOKEN
 from tests.jobs.test_service import Service, project
 
 pytestmark = pytest.mark.program  # Chromium
+expect.set_options(timeout=60_000)  # milliseconds
 PAGE = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit/jobs/page.html"
 LONG = ["--data=" + "very-long-directory-name/" * 20, *(f"--option-{at}={at}" for at in range(40))]
 # The lowest contrast of the texts that are visible, and which one has it.
