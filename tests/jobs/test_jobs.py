@@ -213,6 +213,26 @@ while done < 12:
     assert max(job["starts"] for job in queue.table.recent(1000)) > 1
 
 
+PRESSED = """
+import os, signal, sys
+from pathlib import Path
+from gpukit.host.project import Project
+from gpukit.host.queue import folder
+from gpukit.jobs import worker
+root = Path(sys.argv[1])
+worker.say = lambda text: signal.raise_signal(signal.SIGINT) if "Ctrl-C" in text else None
+make = lambda gpus, folder=root: Project(folder, os.environ, cpu=True)
+sys.exit(worker.process(make(""), True, make, folder(root)))
+"""
+
+
+def test_ctrl_c_as_soon_as_it_is_offered(root: Path) -> None:
+    command = [sys.executable, "-c", PRESSED, str(root)]
+    env = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_stopped_worker_puts_its_job_back_and_a_restart_of_the_machine_is_no_live_process(queue: Queue) -> None:
     queue.add("import time; time.sleep(99)")
     worker = queue.start()
