@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +125,7 @@ def test_the_run_section_trains_on_two_machines(project: Project, uninterrupted:
     try:
         while max(project.losses("sky"), default=0) < 15:
             assert all(node.poll() is None for node in nodes), [node.communicate()[0] for node in nodes]
+            time.sleep(0.1)
     finally:
         for pid in training(project.folder):
             os.kill(pid, 9)

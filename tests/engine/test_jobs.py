@@ -16,16 +16,16 @@ def test_interrupted_containers_resume(project: Callable[..., Project], plain: E
     one = project(name="queue", slight=True, on=plain)
 
     def until(state: str) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while f"\n1   {state} " not in one.launched("jobs"):
             assert time.monotonic() < end, one.launched("jobs")
-            time.sleep(0.1)
+            time.sleep(0.5)
 
     def until_log(text: str) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while one.launch("jobs", "logs", "1").stdout.split() != text.split():
             assert time.monotonic() < end, one.launch("jobs", "logs", "1")
-            time.sleep(0.1)
+            time.sleep(0.5)
 
     one.launched("submit", "--", "sh", "-c", SAVES)
     one.launched("submit", "--after", "1", "--", "no-such-program")
