@@ -98,15 +98,16 @@ class Engine:
     @functools.cached_property
     def grants(self) -> bool:
         """Whether an engine accepts a GPU request: if so, the error is that the program does not exist."""
-        probe = f"{SLUG}-probe"
-        if not self.has(probe):
-            content = io.BytesIO()
-            with tarfile.open(fileobj=content, mode="w") as archive:
-                entry = tarfile.TarInfo("usr/bin")
-                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-                archive.addfile(entry)
-            self.ask("import", "-", probe, stdin=content.getvalue())
-        return "no such file" in self.ask("run", "--rm", "--pull=never", "--gpus=all", probe, "/none").stderr
+        probe = f"{SLUG}-probe-{os.getpid()}"
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            entry = tarfile.TarInfo("usr/bin")
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        self.ask("import", "-", probe, stdin=content.getvalue())
+        answer = self.ask("run", "--rm", "--pull=never", "--gpus=all", probe, "/none").stderr
+        self.ask("rmi", probe)
+        return "no such file" in answer
 
     @functools.cached_property
     def gateway(self) -> str:
