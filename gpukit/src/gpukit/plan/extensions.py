@@ -20,7 +20,7 @@ from gpukit.plan import wheels
 from gpukit.plan.index import DATED, MACHINES, PRE_RELEASE, File, Indexes, Platform, Release, files, without_fragment
 from gpukit.plan.packages import GLIBC
 from gpukit.plan.wheels import Built, Need, Pinned, pinned
-from gpukit.project import dependencies, pyproject
+from gpukit.project import dependencies, pyproject, versions
 from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack, StackError, load, minor, version
@@ -211,11 +211,11 @@ class _Search:
     def chosen(self, candidates: dict[tuple[str, str], dict[str, Wheel]]) -> list[Wheel]:
         """One version of all parts, and for all architectures if they have one in common."""
         if common := set.intersection(*(set(each) for each in candidates.values())):
-            newest = max(common, key=wheels.order)
+            newest = max(common, key=versions.key)
             return [each[newest] for each in candidates.values()]
         if "parts" in self.facts or not all(candidates.values()):
             return []
-        return [each[max(each, key=wheels.order)] for each in candidates.values()]
+        return [each[max(each, key=versions.key)] for each in candidates.values()]
 
     def missing(self, stack: Stack) -> Finding:
         """Why there are none, and what helps."""
