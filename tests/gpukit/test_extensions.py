@@ -430,7 +430,8 @@ def folder(tmp_path: Path, stack_data: Callable) -> Callable[..., Path]:
 
 def test_an_update_looks_for_wheels_again(index: Index, folder: Callable[..., Path]) -> None:
     old, new = project("h100", release="2.11.0-cu130"), PROJECTS["both CPUs"]
-    lines = ["torch", pinned("mamba-ssm", old, "amd64"), pinned("private", old, "amd64"), "einops"]
+    mamba = pinned("mamba-ssm", old, "amd64").replace("mamba-ssm @", "mamba-ssm[dev] @")
+    lines = ["torch", mamba, pinned("private", old, "amd64"), "einops"]
     where = folder(old, *lines)
     before = (where / "pyproject.toml").read_text()
     assert extensions.renew(where) == "" and index.web.asked == []
@@ -441,7 +442,8 @@ def test_an_update_looks_for_wheels_again(index: Index, folder: Callable[..., Pa
     assert "mamba-ssm 1.0 -> 2.0" in first and "private 1.0 fits no more" in second
     values = pyproject.Requirements((where / "pyproject.toml").read_text()).values()
     assert [pyproject.name_of(each) for each in values] == ["torch", "mamba-ssm", "private", "einops", "mamba-ssm"]
-    assert all(wheels.pinned(each).built.torch == minor(new.torch) for each in values if "mamba" in each)
+    renewed = [wheels.pinned(each) for each in values if "mamba" in each]
+    assert all((each.built.torch, each.extras) == (minor(new.torch), "[dev]") for each in renewed)
     index.has(page(new, "mamba-ssm"))
     where = folder(new, *lines)
     assert "mamba-ssm 1.0 fits no more: `./launch add mamba-ssm`" in extensions.renew(where)

@@ -95,7 +95,7 @@ def wheels(names: list[str], stack: Stack) -> dict[str, Found]:
                 raise RefusalError(f"{name} cannot be added: {error}", kind=error.kind, id=error.id) from None
         if search.wheels:
             found[name] = search
-        elif facts.get("jit"):
+        elif facts.get("jit") and not extensions.lacking(facts, stack):
             if stack.base == "wheel":
                 say(f"{name} compiles its kernels at first use, which needs nvcc: the bases `cuda` and `ngc` have it.")
         elif search.missing and not search.unknown_version:

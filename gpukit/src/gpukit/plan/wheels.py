@@ -106,6 +106,7 @@ class Pinned:
     line: str
     built: Built
     file: File
+    extras: str
     arch: str
     by_version: str  # the same requirement, as if an index had the wheel
 
@@ -121,7 +122,8 @@ def pinned(line: str) -> Pinned | None:
     machine = re.search(r"platform_machine\s*==\s*['\"](\w+)['\"]", match[4] or "")
     arch = next((arch for arch, name in MACHINES.items() if machine and machine[1] == name), "")
     file = File(text, match[3], tags, sha256=hashed[1] if hashed else "")
-    return Pinned(line, built, file, arch, f"{match[1]}{match[2] or ''}=={text} {match[4] or ''}".strip())
+    extras = match[2] or ""
+    return Pinned(line, built, file, extras, arch, f"{match[1]}{extras}=={text} {match[4] or ''}".strip())
 
 
 @cache
