@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterable
@@ -47,7 +48,7 @@ def add(project: Project, packages: list[str], native: bool, yes: bool) -> int:
             show(f"Looking for wheels of {', '.join(map(shown, new))}")
             try:
                 findings = look(project, new, native)
-            except (RefusalError, StackError):  # no uv on this host, or an index that does not respond
+            except StackError:
                 return
         for finding in findings:
             if finding.cause_id in REFUSED and finding.status == "FAIL":
@@ -181,7 +182,9 @@ def look(project: Project, packages: list[str], native: bool) -> Iterable[Findin
     one = replace(stack, targets={"": target})
     if project.gpus is None:
         target = replace(target, capability=None)
-    question = planned.question(stack, target, packages, project.root, native)
-    answer, _ = planned.answer(question, refresh=False, received={})
-    found = [*planned.judge(answer, question), *extensions.judge(packages, one)]
+    found = extensions.judge(packages, one)  # which asks nobody
+    with contextlib.suppress(RefusalError):  # no uv on this host, or an index that does not respond
+        question = planned.question(stack, target, packages, project.root, native)
+        answer, _ = planned.answer(question, refresh=False, received={})
+        found += planned.judge(answer, question)
     return [plan.finish(each, stack, native) for each in extensions.remedied(found, whole, {})]

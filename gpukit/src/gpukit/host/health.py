@@ -7,11 +7,15 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from gpukit.errors.known import lookup
 from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.project.stack import Stack
 
 # The ids of the causes that each judgment can report.
-HEALTH = "driver-hangs gpu-memory-fault gpu-memory-no-spare-rows gpu-memory-rows-pending driver-requests-recovery"
+HEALTH = (
+    "driver-hangs gpu-lost gpu-memory-fault gpu-memory-no-spare-rows gpu-memory-rows-pending driver-requests-recovery"
+)
+LOST = ("gpu-lost", "gpu-state")  # signs in what nvidia-smi prints
 XID, SLOWED = "gpu-reported", ("gpu-heat", "gpu-power-brake")
 # What reduces clocks beyond a power cap, which is normal at the limit.
 SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
@@ -35,9 +39,13 @@ def health(probes: Any, stack: Stack) -> Finding:
     """ECC errors, remapped rows, and recovery actions that the driver requests, from nvidia-smi."""
     if probes.smi.late:
         return problem("driver-hangs", probes.smi.message)
+    if lookup(probes.smi.message, LOST):
+        return problem("gpu-lost", probes.smi.message)
     if not probes.smi.cards:
         return skipped("nvidia-smi-unusable", message=probes.smi.message or "it lists no GPU")
     for card in probes.smi.cards:
+        if card.lost:
+            return problem("gpu-lost", f"{card.name}: GPU is lost", "none is lost")
         if card.failure:
             return problem("gpu-memory-no-spare-rows", f"{card.name}: no spare row left", "none failed")
         if card.uncorrected:

@@ -87,7 +87,7 @@ class Client:
         return Response(answer.status, answer.headers, body)
 
     def _in_time(self, exchange: Callable[[], Exchanged]) -> Exchanged:
-        """Its result. A socket's limit is for each of its steps: a name has several addresses, and an answer many parts."""
+        """Its result. A socket's own limit is for each address of a name, and for each part of an answer."""
         done: queue.SimpleQueue[Exchanged | BaseException] = queue.SimpleQueue()
 
         def put() -> None:
