@@ -403,7 +403,7 @@ def test_add_asks_before_it_trusts_a_publisher(
         monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stdin, "readline", lambda: typed, raising=False)
     with contextlib.nullcontext() if agreed else pytest.raises(RefusalError, match="Nothing was changed"):
-        add.confirm(found, False, ["mamba-ssm"])
+        add.confirm(found, False, ["mamba-ssm"], "pyproject.toml")
     said = capsys.readouterr().err
     assert all(each in said for each in ("mamba-ssm 2.0", "Astral", "0.0 MB", found["mamba-ssm"].wheels[0].file.url))
 

@@ -20,7 +20,7 @@ from gpukit.plan import extensions
 from gpukit.plan import main as plan
 from gpukit.plan import packages as planned
 from gpukit.plan.extensions import Found
-from gpukit.project import pyproject
+from gpukit.project import dependencies, pyproject
 from gpukit.project.messages import RefusalError, plain, say
 from gpukit.project.stack import Stack, StackError, load
 
@@ -43,7 +43,7 @@ def add(project: Project, packages: list[str], native: bool, yes: bool) -> int:
 
     def judge(new: list[str]) -> None:
         if found:
-            confirm(found, yes, names)
+            confirm(found, yes, names, dependencies.edited(project.root))
         with status_line() as show:
             show(f"Looking for wheels of {', '.join(map(shown, new))}")
             try:
@@ -104,8 +104,8 @@ def wheels(names: list[str], stack: Stack) -> dict[str, Found]:
     return found
 
 
-def confirm(found: dict[str, Found], yes: bool, names: list[str]) -> None:
-    """Show whose wheels these are, and ask: their publisher is not the package's author.
+def confirm(found: dict[str, Found], yes: bool, names: list[str], file: str) -> None:
+    """Show whose wheels these are, and ask: their publisher is not the package's author. `file`: which would have them.
 
     Raises:
         RefusalError: there is nobody to ask, or the answer is no.
@@ -119,10 +119,10 @@ def confirm(found: dict[str, Found], yes: bool, names: list[str]) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         for line in (line for each in found.values() for line in each.lines):
-            say(f"  {json.dumps(line)},")
+            say(f"  {json.dumps(line)}," if file.endswith(".toml") else f"  {line}")
         command = f"./launch add --yes {' '.join(names)}"
         raise RefusalError(
-            f"Nothing was changed: there is no terminal to ask in. `{command}` adds these lines to pyproject.toml.",
+            f"Nothing was changed: there is no terminal to ask in. `{command}` adds these lines to {file}.",
             id="no-terminal",
         )
     print("Pin and install this? [y/N] ", end="", file=sys.stderr, flush=True)
