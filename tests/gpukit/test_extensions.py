@@ -6,8 +6,10 @@ import contextlib
 import hashlib
 import json
 import re
+import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,6 +97,10 @@ def test_a_cuda_that_is_too_old_for_a_target() -> None:
     ("text", "specifier", "meets"),
     [
         ("2.8.3.post1", "", True),
+        ("2.8.3.post1", "==2.8.3", False),
+        ("2.8.3.post1", ">2.8.3", False),
+        ("2.8.3.post2", ">2.8.3.post1", True),
+        ("2.8.3", "==2.8.3+cu130", True),
         ("2.8.3.post1", ">=2.8.3,<3", True),
         ("2.8.3", "==2.8.*", True),
         ("2.8", "==2.8.0", True),
@@ -320,11 +326,36 @@ def test_parts_are_of_one_version(index: Index) -> None:
     assert not extensions.find("transformer-engine", stack).wheels
 
 
-def test_an_index_that_does_not_respond(monkeypatch: pytest.MonkeyPatch, web: Web) -> None:
+@contextlib.contextmanager
+def trickling() -> Iterator[str]:
+    """A server that never ends the first header of its answer."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def answer() -> None:
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not over.wait(0.05):
+                connection.sendall(b"x")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/{{package}}/"
+    over.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("how", ["drops the connection", "sends a part now and then"])
+def test_an_index_that_does_not_respond(monkeypatch: pytest.MonkeyPatch, web: Web, how: str) -> None:
     monkeypatch.setattr(extensions, "SECONDS", 0.2)
     web.dropped = 99
-    with pytest.raises(RefusalError, match=r"127\.0\.0\.1 cannot be reached"):
-        extensions.find("flash-attn", PROJECTS["h100"])
+    with contextlib.ExitStack() as serving:
+        if how != "drops the connection":
+            monkeypatch.setitem(data("extensions")["indexes"]["astral"], "page", serving.enter_context(trickling()))
+        with pytest.raises(RefusalError, match=r"127\.0\.0\.1 cannot be reached"):
+            extensions.find("flash-attn", PROJECTS["h100"])
 
 
 def test_an_index_that_answers_403_for_what_it_does_not_have(web: Web) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable
@@ -87,8 +88,9 @@ def kernel_log() -> str | None:
     except OSError:
         return None
     try:
-        while part := os.read(log, 8192):
-            parts.append(part.decode(errors="replace"))
+        while True:
+            with contextlib.suppress(BrokenPipeError):  # lines were overwritten meanwhile; the next ones follow
+                parts.append(os.read(log, 8192).decode(errors="replace"))
     except BlockingIOError:  # the end
         pass
     except OSError:
