@@ -132,6 +132,8 @@ class Validation:
         configs = self.configurations(stack)
         self.dockerfile(configs, stack)
         self.add(image.ignored, self.project)
+        self.add(files.kept_out, self.project)
+        self.add(files.package, self.project, stack)
         pyproject = None
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
@@ -212,6 +214,8 @@ class Validation:
                 self.add(files.script, self.project, name)
         if self.wheel:
             self.add(files.wheel, self.project)
+        if self.path(files.APT).is_file() and files.APT not in self.unreadable:
+            self.add(files.system_packages, self.project)
         if self.path(HOST_ENV).is_file() and HOST_ENV not in self.unreadable:
             self.add(files.host_env, self.project)
             self.add(secrets.host_env, self.project, place(self.project, HOST_ENV))
