@@ -297,7 +297,7 @@ def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> I
     what = ""
     if not run:
         what = f"does not run {INITIALIZE}, which creates the folders that are mounted"
-    elif isinstance(command, list) and not shutil.which(command[0]):
+    elif isinstance(command, list) and shutil.which("sh") and not shutil.which(command[0]):
         what = f"there is no program `{command[0]}`"
     elif re.match(rf"(\./)?{re.escape(script)}", run) and not os.access(project / script, os.X_OK):
         what = f"{INITIALIZE} is not executable"
