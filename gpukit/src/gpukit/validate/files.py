@@ -53,6 +53,7 @@ OPTIONAL = (
     ANSWERS,
     "README.md",
 )
+NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)  # to start a clone, and to update it
 PATTERNS = (".github/workflows/*.yml", "cluster/*.sbatch", "cluster/*.yaml", "monitoring/*.yml", ".vscode/*.json")
 SLURM, KUBERNETES = "cluster/train.sbatch", "cluster/job.yaml"
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
@@ -198,7 +199,7 @@ def system_packages(project: Path) -> Iterator[Problem]:
 def kept_out(project: Path) -> Iterator[Problem]:
     """Files that git ignores although a clone needs them, by the rule that is to blame."""
     wheels = [path.relative_to(project).as_posix() for each in WHEELS for path in (project / each).glob("*.whl")]
-    names = [place(project, name) for name in generated(project)] + wheels
+    names = [place(project, name) for name in generated(project) if name in NEEDED] + wheels
     with contextlib.suppress(RefusalError):  # without git
         command = ("check-ignore", "--verbose", "-z", "--stdin")
         found = git.attempt(project, *command, data="\0".join(names), GIT_LITERAL_PATHSPECS="0").out.split("\0")

@@ -133,11 +133,11 @@ class Validation:
         self.dockerfile(configs, stack)
         self.add(image.ignored, self.project)
         self.add(files.kept_out, self.project)
-        self.add(files.package, self.project, stack)
         pyproject = None
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
         else:
+            self.add(files.package, self.project, stack)
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
