@@ -132,12 +132,12 @@ class Validation:
         configs = self.configurations(stack)
         self.dockerfile(configs, stack)
         self.add(image.ignored, self.project)
-        self.add(files.kept_out, self.project)
         pyproject = None
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
         else:
             self.add(files.package, self.project, stack)
+            self.add(files.kept_out, self.project)  # `adopt` says how to add what the repository's own rules ignore
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
