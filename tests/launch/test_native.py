@@ -922,12 +922,13 @@ def test_add_pins_a_wheel_with_cuda_code(
     (path,) = (path for path in extension_index.answers if path.endswith(".whl"))
     digest = hashlib.sha256(extension_index.answers[path][1]).hexdigest()
 
-    def add(*options: str) -> str:
+    def add(*options: str, package: str = "mamba-ssm") -> str:
         capsys.readouterr()
-        assert (cli.main(["--native", "--cpu", "add", *options, "mamba-ssm"]) == 0) is (
-            "mamba" in pyproject.read_text()
-        )
+        assert (cli.main(["--native", "--cpu", "add", *options, package]) == 0) is ("mamba" in pyproject.read_text())
         return capsys.readouterr().err
+
+    elsewhere = f"mamba-ssm @ https://nowhere.invalid{path.replace('torch.2.13', 'torch.2.9')}"
+    assert "has torch 2.13" in add(package=elsewhere), "what the name says counts although nobody answers"
 
     said = add()  # without a terminal
     assert f"#sha256={digest} ; sys_platform == 'linux'" in said and "`./launch add --yes mamba-ssm`" in said
