@@ -300,6 +300,9 @@ def test_submissions_that_come_at_once(service: Service) -> None:
         status, _, answer = service.ask("POST", "/jobs", content)
         return status, answer
 
+    gate = service.root / "outputs/gate"
+    gate.parent.mkdir(exist_ok=True)
+    gate.touch()
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(submit, range(16)))
     assert [status for status, _ in answers] == [404 if at % 8 == 5 else 201 for at in range(16)]
