@@ -6,6 +6,8 @@ import random
 from functools import partial
 from pathlib import Path
 
+import harness  # noqa: F401 (it finds the package tests)
+
 from tests.train.library_loops import (
     Lines,
     Script,

@@ -3,9 +3,10 @@
 Small images in small batches, so that what Run adds counts most; plain, and with augmentation that draws from torch,
 numpy.random, `random`, or all three; with seeds for each batch and for each sample.
 
-The loops train the same model on the same data, a few steps at a time, in turn, in one process and one thread. The CPU
-time of workers counts: before and after a turn, they have loaded all the batches that they may load ahead. The minimum
-of all turns is taken, since other programs only add time. Requires benchmarks/requirements.txt.
+The loops train the same model on the same data, a few steps at a time, in turn, in one process and one thread. The
+first step of a turn does not count: it finds the processor's caches filled by another loop, which nothing but this
+program does. The CPU time of workers counts: before and after a turn, they have loaded all the batches that they may
+load ahead. The minimum of all turns is taken, since other programs only add time. Requires benchmarks/requirements.txt.
 """
 
 from __future__ import annotations
@@ -161,6 +162,7 @@ def measured(batch: int, draw: Any, workers: int, rounds: int, spare: Path) -> d
     gc.collect()
     for number in range(rounds):
         for name in list(loops) if number % 2 else list(reversed(loops)):
+            next(loops[name])
             before = settled(pids[name])
             begun = time.process_time()
             for _ in range(turn):

@@ -1,5 +1,4 @@
 import itertools
-import math
 import os
 import random
 import signal
@@ -8,14 +7,13 @@ import subprocess
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, WeightedRandomSampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, WeightedRandomSampler
 
 from exactrun import seeds
-from exactrun.data import Batch, DataError, Keyed, shared
+from exactrun.data import Batch, Keyed, shared
 from exactrun.passes import View
 from exactrun.seeds import mix
 from exactrun.workers import begin, signals_later
-from gpukit.script.batches import Order
 from gpukit.script.errors import explain, failure
 
 NAMED = numpy.random.default_rng()
@@ -133,16 +131,10 @@ def without_memory():
     raise MemoryError
 
 
-def loader(dataset, size, seed, *, first_step=0, rank=0, world=1, workers=0, collate=None):
-    """Endless batches from `first_step`."""
-    return DataLoader(
-        Keyed(dataset, collate or default_collate),
-        batch_sampler=Order(len(dataset), size, seed, first_step, rank, world),
-        collate_fn=shared,
-        num_workers=workers,
-        worker_init_fn=begin,
-        generator=torch.Generator(),
-    )
+def loader(dataset, size, key, *, first=0, workers=0, collate=None):
+    """The batches of a pass from `first` on, with seeds for each sample."""
+    options = {"shuffle": True, "num_workers": workers, "collate_fn": collate}
+    return View(DataLoader(dataset, size, **options), each=True).batches(key, first)
 
 
 def take(batches, count):
@@ -163,68 +155,17 @@ def test_mix_has_no_collisions_among_neighbors():
     assert abs(ones / len(values) - 32) < 0.1
 
 
-@pytest.mark.parametrize(
-    ("length", "size"), [(1, 1), (5, 8), (8, 8), (9, 8), (12, 8), (15, 8), (16, 8), (97, 16), (98, 3)]
-)
-def test_every_epoch_holds_each_sample_once(length, size):
-    order = Order(length, size, seed=3)
-    assert order.batches_per_epoch == math.ceil(length / size)
-    batches = list(itertools.islice(order, 3 * order.batches_per_epoch))
-    for epoch in range(3):
-        part = batches[epoch * order.batches_per_epoch : (epoch + 1) * order.batches_per_epoch]
-        assert sorted(itertools.chain(*part)) == [(order.key(epoch), index) for index in range(length)]
-        assert max(map(len, part)) <= size
-        assert min(map(len, part)) >= min(length, size) / 2
-        assert [len(batch) for batch in part[:-2]] == [size] * len(part[:-2])
-    if length > 8:
-        assert [index for _, index in batches[0]] != [index for _, index in batches[order.batches_per_epoch]]
-
-
-def test_the_order_stays_what_it_is():
-    assert [index for _, index in next(iter(Order(1000, 6, seed=7)))] == [200, 893, 282, 371, 773, 16]
-
-
-@pytest.mark.parametrize("first", [0, 1, 6, 7, 8, 40])
-def test_an_order_begins_at_any_step(first):
-    whole = list(itertools.islice(Order(50, 8, seed=1), 60))
-    assert list(itertools.islice(Order(50, 8, seed=1, first_step=first), 60 - first)) == whole[first:]
-
-
-@pytest.mark.parametrize("world", [1, 2, 3, 4])
-@pytest.mark.parametrize("length", [64, 65, 66, 71, 97])
-def test_ranks_share_the_same_batches(length, world):
-    whole = itertools.islice(Order(length, 16, seed=1), 20)
-    parts = [itertools.islice(Order(length, 16, seed=1, rank=rank, world=world), 20) for rank in range(world)]
-    for batch, *mine in zip(whole, *parts, strict=True):
-        assert list(itertools.chain(*mine)) == batch
-        sizes = [len(part) for part in mine]
-        assert min(sizes) > 0
-        assert max(sizes) - min(sizes) <= 1
-
-
-def test_a_batch_that_leaves_a_rank_without_samples_is_refused():
-    with pytest.raises(DataError, match="smallest batch of an epoch has 3 samples for 4 processes"):
-        Order(9, 6, seed=0, world=4)
-
-
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize("collate", [None, noisy_collate])
 def test_batches_are_bit_equal_for_any_number_of_workers_and_from_any_step(collate):
     def run(workers, first, count):
-        dataset = Augmented()
-        return take(loader(dataset, 12, 5, first_step=first, workers=workers, collate=collate), count)
+        return take(loader(Augmented(88), 8, 5, first=first, workers=workers, collate=collate), count)
 
     whole = run(0, 0, 11)
     assert len(set(whole)) == 11
     assert run(2, 0, 11) == whole
     assert run(4, 5, 6) == whole[5:]
     assert run(0, 7, 4) == whole[7:]
-
-
-def test_samples_of_all_ranks_are_those_of_one():
-    whole = next(iter(loader(Augmented(), 12, 5)))
-    parts = [loader(Augmented(), 12, 5, rank=rank, world=5) for rank in range(5)]
-    assert torch.equal(torch.cat([next(iter(part)) for part in parts]), whole)
 
 
 def test_workers_sum_as_the_training_process_does():
@@ -403,13 +344,13 @@ def test_a_batched_fetch_is_used_for_a_batch_with_one_seed():
 
 def test_signals_for_the_group_leave_workers_alive():
     with signals_later():
-        batches = iter(loader(Augmented(), 8, 0, workers=2))
+        batches = loader(Augmented(104), 8, 0, workers=2)
     got = take(batches, 1)
     for worker in batches._workers:
         for name in ("INT", "USR1", "TERM"):
             subprocess.run(["kill", f"-{name}", str(worker.pid)], check=True)
     got += take(batches, 12)
-    assert got == take(loader(Augmented(), 8, 0), 13)
+    assert got == take(loader(Augmented(104), 8, 0), 13)
     workers = batches._workers
     for worker in workers:
         worker.terminate()
@@ -453,7 +394,7 @@ def test_shared_memory_that_runs_out_in_a_worker_is_explained(monkeypatch):
         )
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", full)
-    assert ending(iter(loader(Augmented(), 8, 0, workers=1))) == "shared-memory"
+    assert ending(loader(Augmented(), 8, 0, workers=1)) == "shared-memory"
 
 
 @pytest.mark.parametrize(

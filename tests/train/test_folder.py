@@ -202,9 +202,9 @@ def test_what_the_first_rank_does_counts_for_all() -> None:
 def test_the_newest_checkpoint_on_all_ranks(start) -> None:
     run = start("a")
     box: list = []
-    assert [run.newest(Two(rank, box), {}) for rank in (0, 1)] == [None, None]
+    assert [run.newest(Two(rank, box)) for rank in (0, 1)] == [None, None]
     save(run, 3)
-    assert [run.newest(Two(rank, box), {}).step for rank in (0, 1)] == [3, 3]
+    assert [run.newest(Two(rank, box)).step for rank in (0, 1)] == [3, 3]
 
 
 def test_other_ranks_write_nothing(start) -> None:

@@ -42,7 +42,7 @@ def alone(do: Callable[..., None], *arguments: object, **options: object) -> Non
 
 @pytest.fixture
 def project(generate, tmp_path: Path) -> Trainee:
-    """With a tiny model and 76 samples to train on, both made on the spot: 10 steps are an epoch."""
+    """With a tiny model and 76 samples to train on, both made on the spot: 9 steps are an epoch."""
     folder = shutil.copytree(generate(hardware="cpu", workflow="scripts", use_case="llm"), tmp_path / "project")
     always = ("--model", "tiny", "--data", "tiny", "--batch-size", "8", "--warmup-steps", "2")
     return Trainee(folder, always=always, by=Path(__file__).with_name("torchvision_anyway.py"))
@@ -123,7 +123,9 @@ def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
     two, one = adapter(project, "two"), adapter(project, "one")
     assert two.keys() == one.keys()
     assert all(two[name].allclose(one[name], atol=1e-5) for name in one)
-    project.train("--max-steps", "4", "--log-steps", "1", "--dropout", "0", "--name", "two", "--no-fsdp")
+    project.train(
+        "--max-steps", "4", "--log-steps", "1", "--dropout", "0", "--name", "two", "--no-fsdp", "--other-processes"
+    )
     assert list(project.losses("two")) == [1, 2, 3, 4]
 
 
@@ -182,7 +184,6 @@ def test_other_forms_of_data(project: Trainee, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(pairs), data["parquet"])
     for name, path in data.items():
         project.train(*GO_ON, "--data", path, "--eval-data", data["jsonl"], "--max-steps", "2", "--name", name)
-        assert checkpoint.newest(project.run_folder(name)).about["samples"] == 21
         assert project.losses(name) == project.losses("jsonl")
 
 
@@ -250,11 +251,27 @@ def still_whole(project: Trainee, step: int = 2) -> None:
 
 
 def test_a_run_of_another_kind_is_not_resumed(saved: Trainee, tmp_path: Path) -> None:
-    sentence(saved.run(*GO_ON, "--rank", "4"), "another adapter", "another folder")
-    sentence(saved.run(*GO_ON, "--batch-size", "4"), "--batch-size 8")
+    sentence(saved.run(*GO_ON, "--rank", "4"), "another model", "another folder")
+    sentence(saved.run(*GO_ON, "--batch-size", "4"), "19 batches instead of 9")
     shorter = written(tmp_path / "data.jsonl", *[{"text": "a red cat"}] * 60)
-    sentence(saved.run(*GO_ON, "--data", shorter), "samples = 76, but this run has 57")
+    sentence(saved.run(*GO_ON, "--data", shorter), "57 samples instead of 76")
+    other = shutil.copytree(saved.folder / "data/tiny/model", tmp_path / "other")
+    sentence(saved.run(*GO_ON, "--model", str(other)), "an adapter of model")
     still_whole(saved)
+
+
+def test_another_learning_rate_applies_from_the_checkpoint(project: Trainee) -> None:
+    """Also without warm-up; and the run that is resumed then has it."""
+    steps = ("--save-steps", "2", "--log-steps", "1", "--dropout", "0", "--warmup-steps", "0", "--name")
+    project.train(*steps, "whole", "--max-steps", "6", "--lr", "0.01")
+    project.train(*steps, "run", "--max-steps", "2", "--lr", "0.01")
+    project.train(*steps, "run", "--max-steps", "4", "--lr", "0.02")
+    project.train(*steps, "run", "--max-steps", "6")
+    whole = project.losses("whole")
+    changed = project.losses("run")
+    assert [step for step in whole if changed[step] != whole[step]] == [4, 5, 6]
+    kept = checkpoint.newest(project.run_folder("run")).state["kept"]
+    assert kept["optimizer"]["param_groups"][0]["lr"] == 0.02
 
 
 def test_a_loss_that_is_no_number(saved: Trainee) -> None:

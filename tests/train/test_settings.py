@@ -16,12 +16,12 @@ from exactrun import checkpoint
 from exactrun.folder import as_json
 from gpukit.project.stack import load
 from gpukit.script import runs
-from gpukit.script.settings import LoopSettings, parse
+from gpukit.script.settings import RunSettings, parse
 from tests.train.test_folder import DATA
 
 
 @dataclass(frozen=True)
-class Settings(LoopSettings):
+class Settings(RunSettings):
     data: Path = Path("data")
     clip: float | None = 1.0
     width: int = 8

@@ -330,18 +330,22 @@ def test_ctrl_c_while_a_tracker_hangs_ends_the_process_within_seconds(when: str,
         HANGING.split("def init")[0] + start + ("time.sleep(1000)\n" if when == "at the start" else "return Run()\n")
     )
     code = """
-        import os, threading, time
-        from gpukit.script.errors import followed, report_errors
+        import os, sys, threading, time
+        from gpukit.script.errors import report_errors
         track.PATIENCE = PATIENCE
         with report_errors():
             if AFTER:
                 threading.Timer(AFTER, lambda: (print(time.monotonic()), os.kill(os.getpid(), 2))).start()
-            with followed(Followed(run, {}, ["wandb"], "p")) as tracker:
+            tracker = Followed(run, {}, ["wandb"], "p")
+            try:
                 tracker.write(1, loss=1.0)
                 if not AFTER:
                     time.sleep(1.5)
                     print(time.monotonic(), flush=True)
                     raise KeyboardInterrupt
+            finally:
+                for message in tracker.close("stopped"):
+                    print(message, file=sys.stderr)
         """
     after, patience = {"at the start": (2, 60), "at the end": (2, 60), "stopped": (0, 1)}[when]
     code = f"        AFTER, PATIENCE = {after}, {patience}\n" + code

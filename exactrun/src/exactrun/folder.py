@@ -93,12 +93,12 @@ class Folder:
             os.fsync(file.fileno())
         aside.replace(self.path / FACTS)
 
-    def newest(self, ranks: Ranks, about: dict[str, Any] | None = None) -> Loaded | None:
+    def newest(self, ranks: Ranks) -> Loaded | None:
         """Load the newest valid checkpoint on all ranks; rank 0 decides which one it is."""
         found: list[Loaded | None] = []
 
         def find() -> Path | None:
-            found.append(checkpoint.newest(self.path, about=about))
+            found.append(checkpoint.newest(self.path))
             return found[0] and found[0].path
 
         path = on_main(ranks, find)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.serialization import config
 
 from exactrun import checkpoint
-from exactrun.checkpoint import STATE, WEIGHTS, CheckpointError, Contents
+from exactrun.checkpoint import STATE, WEIGHTS, Contents
 from exactrun.hashed import Sink, Written
 from exactrun.memory import available
 
@@ -74,17 +74,6 @@ class Saver:
     def wait(self) -> None:
         """Wait until the last save is on disk. Raises CheckpointError if it failed, also because the disk is full."""
         self._finish(last=True)
-
-    def __enter__(self) -> Saver:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait, too, if an error ends the training; that one is reported."""
-        try:
-            self.wait()
-        except CheckpointError:
-            if kind is None:
-                raise
 
     def messages(self) -> list[str]:
         """What the user should know since the last call: a full disk, space again, a slow disk."""

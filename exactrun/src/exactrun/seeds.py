@@ -42,11 +42,6 @@ def mix(*numbers: int, state: int = 0) -> int:
     return state
 
 
-def seed_step(seed: int, step: int, rank: int) -> int:
-    """The 64-bit seed for the randomness of a step (dropout); different on each rank."""
-    return mix(STEP, seed, step, rank)
-
-
 def seed_all(seed: int) -> None:
     """Seed torch's CPU generator, `random` and NumPy's legacy functions from an integer, modulo 2**64; about 7 us."""
     seed_these((), seed)

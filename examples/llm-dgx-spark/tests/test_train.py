@@ -24,7 +24,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
 
 
 def settings(folder: Path, **changes: object) -> Settings:
-    """With 76 training samples, an epoch has 10 steps."""
+    """With 76 training samples, an epoch has 9 steps."""
     short = {"name": "test", "max_steps": 4, "log_steps": 1, "batch_size": 8, "warmup_steps": 2}
     return Settings(model="tiny", data="tiny", output_dir=folder, **short | changes)
 

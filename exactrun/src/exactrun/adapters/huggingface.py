@@ -41,7 +41,7 @@ from exactrun.adapters.epochs import keyed
 from exactrun.checkpoint import MANIFEST, CheckpointError
 from exactrun.errors import TrainingError
 from exactrun.hashed import DamageError, verify
-from exactrun.seeds import mix, seed_all, seed_step
+from exactrun.seeds import STEP, mix, seed_all
 from exactrun.stop import StopSignals
 
 NAME = re.compile(r"checkpoint-(\d+)(\.old)?")
@@ -54,13 +54,6 @@ Kind = TypeVar("Kind", bound=type[Trainer])
 def exact(kind: Kind) -> Kind:
     """The Trainer class `kind` with exact resume."""
     return type(kind.__name__, (ExactResume, kind), {"__doc__": kind.__doc__, "__module__": kind.__module__})
-
-
-def seed_part(seed: int, step: int, rank: int, part: int = 0) -> None:
-    """Seed all generators, of all devices, for a part of a step."""
-    number = mix(part, state=seed_step(seed, step, rank)) if part else seed_step(seed, step, rank)
-    seed_all(number)
-    torch.manual_seed(number)
 
 
 class ExactResume:
@@ -124,7 +117,10 @@ class ExactResume:
         """Seed the generators, then compute this part of the step."""
         step, part = self.state.global_step, self._part[1] + 1
         self._part = (step, part if step == self._part[0] else 0)
-        seed_part(self.args.seed, step, self.args.process_index, self._part[1])
+        seed = mix(STEP, self.args.seed, step, self.args.process_index)
+        seed = mix(self._part[1], state=seed) if self._part[1] else seed
+        seed_all(seed)
+        torch.manual_seed(seed)  # of all devices
         return super().training_step(*args, **options)
 
     def _data_seed(self) -> int:

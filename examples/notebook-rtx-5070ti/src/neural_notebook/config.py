@@ -6,11 +6,11 @@ Those that every run has, such as --name, are in gpukit.script.settings; `--help
 from dataclasses import dataclass
 from typing import Literal
 
-from gpukit.script.settings import LoopSettings
+from gpukit.script.settings import RunSettings
 
 
 @dataclass(frozen=True)
-class Settings(LoopSettings):
+class Settings(RunSettings):
     """Train the model. Run the same command again to resume, with the settings that the run had."""
 
     width: int = 128

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gpukit.script.settings import LoopSettings
+from gpukit.script.settings import RunSettings
 
 SHAPES = Path(__file__).resolve().parents[2] / "data" / "shapes"
 
 
 @dataclass(frozen=True)
-class Settings(LoopSettings):
+class Settings(RunSettings):
     """Train the model. Run the same command again to resume, with the settings that the run had."""
 
     model: str = "resnet18"

@@ -8,7 +8,7 @@ finder      the largest batch that fits in a GPU's memory (probe)           pyth
 memory      the memory that training needs, computed without a GPU          python -m gpukit.script.memory
 export      a run's model as ONNX, compared with the original
 errors      one-sentence messages for known errors
-trl         TRL's SFTTrainer in a run folder, with FSDP (batches)
+trl         TRL's SFTTrainer with Run, and with FSDP
 text        data for fine-tuning, from files or Hugging Face
 tiny        a tiny language model and its data, to try the script without a download
 shapes      images to try the script without a download

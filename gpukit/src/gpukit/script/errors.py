@@ -13,7 +13,7 @@ try:
     from exactrun.checkpoint import DISK, UNCHANGED, CheckpointError
     from exactrun.data import DataError
     from exactrun.errors import TrainingError, is_oom, lost_rank
-    from exactrun.observer import HUNG, OBSERVER_FAILED, Observers, end
+    from exactrun.observer import HUNG, OBSERVER_FAILED, end
     from gpukit.errors.signs import named
     from gpukit.findings.causes import PROJECT, cause, worded
 except KeyboardInterrupt:  # importing torch takes seconds, and where in torch it was interrupted tells nobody anything
@@ -96,24 +96,6 @@ def _passed(error: BaseException, file: str) -> bool:
 
 def _short(error: object) -> str:
     return str(error).strip().partition("\n")[0][:160]
-
-
-@contextlib.contextmanager
-def followed(observers: Observers) -> Iterator[Observers]:
-    """Close the observers however the run ends, and print their messages to stderr.
-
-    `report_errors` handles one that hangs.
-    """
-    status = "failed"
-    try:
-        yield observers
-        status = "finished"
-    except (SystemExit, KeyboardInterrupt) as stopped:
-        status = "failed" if isinstance(getattr(stopped, "code", 0), str) else "stopped"
-        raise
-    finally:
-        for sentence in observers.close(status):
-            print(sentence, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -50,6 +50,10 @@ class RunSettings:
     """Report loss and speed every this many steps, and more often at first."""
     profile: bool = False
     """Record a few steps with torch.profiler into the run's folder."""
+    workers: int = 0
+    """Data loader processes."""
+    other_processes: bool = False
+    """Resume a run that had another number of processes; its numbers then differ from those of an uninterrupted one."""
 
     device: str = "auto"
     """auto, cpu, cuda, or cuda:N."""
@@ -80,16 +84,6 @@ class RunSettings:
             value = getattr(self, name, None)
             if isinstance(value, int) and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
-
-
-@dataclass(frozen=True)
-class LoopSettings(RunSettings):
-    """Settings of a run whose script has its own loop (start.py)."""
-
-    workers: int = 0
-    """Data loader processes."""
-    other_processes: bool = False
-    """Resume a run that had another number of processes; its numbers then differ from those of an uninterrupted one."""
 
 
 def parse(kind: type[Kind], prog: str, arguments: list[str] | None = None) -> Kind:

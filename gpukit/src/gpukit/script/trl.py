@@ -1,33 +1,34 @@
-"""TRL's SFTTrainer in a run folder: exactly resumable steps, FSDP, held-out loss.
+"""TRL's SFTTrainer with `Run`: exact resume, FSDP, held-out loss.
 
     here = start(settings, scaled=True)
     trainer = Trainer(here, model=model, args=config(here, max_steps=300), train_dataset=data, ...)
     fit(trainer, settings)
 
-Unlike `huggingface.exact(SFTTrainer)`, it sees endless batches, one rank's part of each, so that any number of
-processes resumes a run exactly, and it saves only the trained weights (checkpoint.py), with FSDP as whole tensors.
+Unlike `huggingface.exact(SFTTrainer)`, it saves only the weights that are trained, with FSDP as whole tensors.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
 import torch
+import torch.distributed as dist
 import transformers
 from accelerate import DistributedType, FullyShardedDataParallelPlugin
 from peft import PeftModel
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 from transformers import (
     AutoModelForCausalLM,
     PrinterCallback,
@@ -35,31 +36,21 @@ from transformers import (
     TrainerControl,
     TrainerState,
     TrainingArguments,
+    set_seed,
 )
 from trl import SFTConfig, SFTTrainer
 
-from exactrun import checkpoint, shards, trial
-from exactrun.adapters.huggingface import seed_part
-from exactrun.checkpoint import Loaded
-from exactrun.data import Keyed, shared
-from exactrun.errors import TrainingError, check_finite
-from exactrun.folder import Folder, on_main
-from exactrun.metrics import Lines, is_logged
-from exactrun.observer import Observers
-from exactrun.progress import Progress
-from exactrun.ranks import Ranks
-from exactrun.run import OFTEN, SHARE
-from exactrun.saver import Saver
-from exactrun.stop import StopSignals
+from exactrun import shards, trial
+from exactrun.errors import TrainingError
+from exactrun.observer import Observer
+from exactrun.run import Run
+from exactrun.state import generators_now, set_generators
 from gpukit.script import runs
-from gpukit.script.batches import Order
-from gpukit.script.errors import followed
 from gpukit.script.memory import Traced
 from gpukit.script.probe import Probe
 from gpukit.script.settings import RunSettings
-from gpukit.script.start import Start
+from gpukit.script.start import Start, finish
 from gpukit.script.text import is_chat
-from gpukit.track.curve import curve
 
 TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
 EVALUATION_BATCH = 8
@@ -95,10 +86,14 @@ def config(here: Start, *, fsdp: bool = False, **options: Any) -> SFTConfig:
 
 
 class Trainer(SFTTrainer):
-    """SFTTrainer on endless batches, from `first_step` to `max_steps`, in the run of `here`.
+    """SFTTrainer on endless batches, whose position `Run` keeps.
 
     `args`: from `config`. `microbatch`: maximum number of samples processed at once; None: all of this process's.
     """
+
+    run: Run  # these are set by `fit`
+    kept: SimpleNamespace
+    lr: float
 
     def __init__(self, here: Start, *, microbatch: int | None = None, **options: Any) -> None:
         data, tokenizer = options["train_dataset"], options["processing_class"]
@@ -108,10 +103,12 @@ class Trainer(SFTTrainer):
         super().__init__(**options)
         if microbatch and self.args.packing:
             raise TrainingError("--packing makes one row of a batch, which --microbatch cannot divide.")
+        samples, size = len(self.train_dataset), here.batch_size * here.world
+        if size > samples:
+            raise TrainingError(f"--batch-size {size} is larger than the data set ({samples} samples): reduce it.")
         self.remove_callback(PrinterCallback)
-        self.here, self.ranks, self.microbatch = here, Ranks.joined(), microbatch
-        self.batch_size = here.batch_size * here.world  # of a step
-        self.first_step, self.saved = 0, None  # saved: the checkpoint to resume from
+        self.args.per_device_eval_batch_size = min(EVALUATION_BATCH, microbatch or EVALUATION_BATCH)
+        self.here, self.microbatch = here, microbatch
         self.tokens = 0  # since the last report
         self.loss = torch.zeros(())
         if here.dtype == torch.float16:  # the gradient scaler needs fp32 parameters, and QLoRA's adapters are not
@@ -127,26 +124,46 @@ class Trainer(SFTTrainer):
             state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
             self.is_fsdp_enabled = True
 
-    def get_train_dataloader(self) -> DataLoader:
-        """Batches that depend only on the seed and the step, so that a resumed run repeats them."""
-        data, ranks = self.train_dataset, self.ranks
-        return DataLoader(
-            Keyed(data, self.data_collator),
-            batch_sampler=Order(len(data), self.batch_size, self.args.seed, self.first_step, ranks.rank, ranks.world),
-            collate_fn=shared,
+    def get_train_dataloader(self) -> Iterator[dict[str, Tensor]]:
+        """Endless batches: two processes together get the samples that one would get."""
+        data, here = self.train_dataset, self.here
+        sampler = DistributedSampler(data, here.world, here.rank, seed=self.args.seed, drop_last=True)
+        loader = DataLoader(
+            data,
+            here.batch_size,
+            sampler=sampler,
+            collate_fn=self.data_collator,
+            drop_last=True,
+            num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.device.type == "cuda",
-            generator=torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
         )
+        self.batches = self._batches(loader, sampler)
+        return self.batches
+
+    def _batches(self, loader: DataLoader, sampler: DistributedSampler) -> Iterator[dict[str, Tensor]]:
+        for epoch in self.run.epochs(count()):
+            sampler.set_epoch(epoch)
+            for _, batch in self.run.enumerate(loader):
+                self._set_lr()
+                yield batch
+
+    def _set_lr(self) -> None:
+        """A new --lr applies from the checkpoint that is resumed."""
+        change = self.lr / self.kept.lr
+        if change != 1:
+            for group in self.optimizer.param_groups:
+                group["lr"] *= change
+            self.lr_scheduler.base_lrs = [lr * change for lr in self.lr_scheduler.base_lrs]
+            self.kept.lr = self.lr
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | None = None
     ) -> Tensor:
-        """Forward and backward, in parts of at most `microbatch` samples; dropout follows from the seed and the step.
+        """Forward and backward, in parts of at most `microbatch` samples.
 
         TRL divides the loss of a part by the number of targets in the whole batch, so losses and gradients add up.
         """
         self.tokens += inputs["input_ids"].numel()
-        seed_part(self.args.seed, self.state.global_step, self.ranks.rank)
         parts = split(inputs, self.microbatch) if self.microbatch else [inputs]
         self.loss = torch.stack([super(Trainer, self).training_step(model, part, num_items_in_batch) for part in parts])
         self.loss = self.loss.sum()
@@ -157,66 +174,11 @@ class Trainer(SFTTrainer):
         named = self.model.named_parameters()
         return {WRAPPERS.sub("", name): one for name, one in named if one.requires_grad}
 
-    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Also without a training step: FSDP prepares the model and the optimizer together."""
-        if self.is_fsdp_enabled and self.optimizer is None:
-            self.model, self.optimizer = self.accelerator.prepare(self.model, self.create_optimizer())
-        self.args.per_device_eval_batch_size = min(EVALUATION_BATCH, self.microbatch or EVALUATION_BATCH)
-        return super().evaluate(*args, **options)
-
-    # Checkpoints
-
-    def about(self) -> dict[str, Any]:
-        """What must not change between two starts of a run."""
-        name = self.model.config.name_or_path
-        return {
-            "model": Path(name).name if Path(name).is_dir() else name,
-            "adapter": {name: f"{str(one.dtype)[6:]} {list(one.shape)}" for name, one in self.trained().items()},
-            "samples": len(self.train_dataset),
-            "batch_size": self.batch_size,
-            "max_length": self.args.max_length,
-            "packing": self.args.packing,
-            "seed": self.args.seed,
-        }
-
-    def newest(self, run: Path) -> Loaded | None:
-        """Load the weights of the newest valid checkpoint; `restore` loads the rest."""
-        about = self.about()
-        self.saved = on_main(self.ranks, lambda: checkpoint.newest(run, about=about))
-        if self.saved:
-            self.model.load_state_dict(self.saved.weights, strict=False)  # FSDP shards the model later
-            self.first_step = self.saved.step
-        return self.saved
-
-    def restore(self) -> None:
-        """Restore the optimizer and the scheduler, once TRL has created them."""
-        if not self.saved:
-            return
-        state, optimizer = self.saved.state, self.optimizer.optimizer
-        optimizer.load_state_dict(shards.spread(optimizer, state["optimizer"]))
-        change = self.args.learning_rate / state["lr"]  # a new --lr applies from here
-        for group in optimizer.param_groups:
-            group["lr"] *= change
-        scheduler = state["scheduler"]
-        self.lr_scheduler.load_state_dict(scheduler | {"base_lrs": [lr * change for lr in scheduler["base_lrs"]]})
-        if self.accelerator.scaler is not None and "scaler" in state:
-            self.accelerator.scaler.load_state_dict(state["scaler"])
-        self.state.global_step = self.saved.step
-
-    def save(self, saver: Saver, metric: float | None = None) -> None:
-        """Save a checkpoint, on all ranks together; training continues meanwhile."""
-        step = self.state.global_step
-        state = {"scheduler": self.lr_scheduler.state_dict(), "lr": self.args.learning_rate}
-        if self.accelerator.scaler is not None:
-            state["scaler"] = self.accelerator.scaler.state_dict()
-        state["optimizer"] = shards.whole(self.optimizer.state_dict(), self.ranks.main)
-        weights = shards.whole(self.trained(), self.ranks.main)
-        on_main(self.ranks, lambda: saver.save(step, weights, state, metric))
-
     def export(self, run: Path, merge: bool = False) -> list[Path]:
         """Save the adapter, and with `merge` the whole model with it; return their folders, for `from_pretrained`."""
-        adapter = shards.whole(self.trained(), self.ranks.main) if self.is_fsdp_enabled else None
-        if not self.ranks.main:
+        main = self.here.rank == 0
+        adapter = shards.whole(self.trained(), main) if self.is_fsdp_enabled else None
+        if not main:
             return []
         self.model.save_pretrained(run / "adapter", state_dict=adapter)
         folders = [run / "adapter"]
@@ -257,174 +219,98 @@ def fit(trainer: Trainer, settings: RunSettings, *, merge: bool = False) -> None
 
     Raises SystemExit after a signal, with a checkpoint saved.
     """
-    here, ranks, tried = trainer.here, trainer.ranks, trial.current()
-    folder = here.folder if tried is None else tried.folder(here.folder)
-    with ranks, Folder.open(folder, asdict(settings), ranks) as run:
-        _fit(trainer, run, settings, tried, merge)
-
-
-def _fit(trainer: Trainer, run: Folder, settings: RunSettings, tried: trial.Trial | None, merge: bool) -> None:
-    args, here, ranks = trainer.args, trainer.here, trainer.ranks
-    count = len(trainer.train_dataset)
-    if trainer.batch_size > count:
-        message = f"--batch-size {trainer.batch_size} is larger than the data set ({count} samples): reduce it."
-        raise TrainingError(message)
-    if isinstance(tried, Probe):  # the most memory: every sample is as long as the longest
-        longest = max(range(count), key=lambda index: len(trainer.train_dataset[index]["input_ids"]))
-        trainer.train_dataset = trainer.train_dataset.select([longest] * count)
-    saved = trainer.newest(run.path)
-    step = saved.step if saved else 0
-    progress = Progress(args.max_steps, step, samples=trainer.batch_size, device=here.device, shown=ranks.main)
-    for message in saved.passed_over if saved else ():
-        progress.say(message)
-    if step >= args.max_steps and (finished := runs.finished(run, step)):
-        progress.say(finished)
-        return
-    progress.say(f"Resuming {run.path} at step {step}." if saved else f"Starting {run.path}.")
-    parts = f", in parts of at most {trainer.microbatch} samples" if trainer.microbatch else ""
-    shared = f", shared by {ranks.world} processes" if ranks.world > 1 else ""
-    progress.say(f"Batch size {trainer.batch_size}{shared}{parts}.")
-    if args.torch_compile:
-        progress.say("The first step compiles the model, which can take minutes.")
-
-    scores = {"held_out_loss": saved.metric} if saved and saved.metric is not None else {}
-    observers = Observers([Lines(), *here.options["observers"]] if ranks.main and tried is None else [])
-    saver = Saver(run.path, about=trainer.about(), keep=settings.keep)
-    followed_run = _Followed(run, asdict(settings), progress, step, ranks, trainer.get_train_dataloader())
-    if tried is not None:
-        tried.begin(followed_run)
-    observers.open(followed_run)
-    with followed(observers), StopSignals() as stop, progress, saver:
-        if step < args.max_steps:
-            between = _Between(trainer, saver, followed_run, observers, stop, settings, tried)
-            trainer.add_callback(between)
+    here, args = trainer.here, trainer.args
+    if isinstance(trial.current(), Probe):  # the most memory: every sample is as long as the longest
+        samples = len(trainer.train_dataset)
+        longest = max(range(samples), key=lambda index: len(trainer.train_dataset[index]["input_ids"]))
+        trainer.train_dataset = trainer.train_dataset.select([longest] * samples)
+    options = here.options | {"observers": [*here.options["observers"], _Speed(trainer)]}
+    with Run(here.folder, settings=asdict(settings), best="held_out_loss", **options) as run:
+        trainer.run, trainer.lr = run, settings.lr
+        name = trainer.model.config.name_or_path
+        base = Path(name).name if Path(name).is_dir() else name
+        trainer.kept = run.state(lr=settings.lr, base=base)
+        if trainer.kept.base != base:
+            raise TrainingError(
+                f"{run.folder} trains an adapter of {trainer.kept.base}: use --model, or another --name."
+            )
+        args.learning_rate = trainer.kept.lr
+        run.keep(model=_Adapter(trainer))
+        if run.completed < settings.max_steps:
+            if args.torch_compile:
+                run.say("The first step compiles the model, which can take minutes.")
+            trainer.add_callback(_Between(trainer, settings.eval_steps))
             trainer.train()
-            on_main(ranks, saver.wait)
-            step, scores = trainer.state.global_step, between.scores
-            if number := agreed(stop, ranks):
-                name = signal.Signals(number).name
-                progress.say(f"{name}: saved step {step}; run the same command again to resume.")
-                raise stop.ending()
-        scores = scores or {"held_out_loss": trainer.evaluate()["eval_loss"]}
-        folders = trainer.export(run.path, merge)
-        run.keep(finished={"step": step, **scores})
-        values = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
-        progress.say(f"Done: step {step}, {values}, in {run.path}")
-        if ranks.main:
-            progress.say(f"Saved the adapter{' and the merged model' * merge}: {', '.join(map(str, folders))}")
-            if picture := curve(run.path):
-                observers.artifact(picture)
-                progress.say(f"Plot of the loss: {picture}")
+            next(trainer.batches, None)  # the loops end
+        run.wait()
+        if not runs.finished(run.files, run.completed):
+            folders = trainer.export(run.folder, merge)
+            run.say(f"Saved the adapter{' and the merged model' * merge}: {', '.join(map(str, folders))}")
+        finish(run)
 
 
-def agreed(stop: StopSignals, ranks: Ranks) -> int:
-    """The signal that any of the ranks received, on all of them; 0 if there was none."""
-    number = -int(ranks.least(-stop.number))
-    stop.number = stop.number or number
-    return number
+class _Adapter(nn.Module):
+    """The weights that are trained, as the model has them now: FSDP replaces them when training starts."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__()
+        self.trained = trainer.trained
+
+    def named_parameters(self, *_: Any, **__: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from self.trained().items()
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:
+        return {name: one.detach() for name, one in self.named_parameters()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Tensor], *_: Any, **__: Any) -> None:
+        for name, one in self.named_parameters():
+            one.copy_(state[name])
 
 
-@dataclass
-class _Followed:
-    """The run, as observers and a trial see it. `waited` stays 0: the trainer does not tell."""
+class _Speed(Observer):
+    """Logs the tokens per second since the last report."""
 
-    files: Folder
-    settings: dict[str, Any]
-    progress: Progress
-    completed: int
-    ranks: Ranks
-    source: DataLoader
-    waited: float = 0.0
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
 
-    @property
-    def folder(self) -> Path:
-        return self.files.path
+    def begin(self, run: Run) -> None:
+        self.reported_at = time.monotonic()
 
-    def say(self, text: str) -> None:
-        self.progress.say(text)
+    def values(self) -> dict[str, float]:
+        now = time.monotonic()
+        speed = self.trainer.tokens / (now - self.reported_at)
+        self.reported_at, self.trainer.tokens = now, 0
+        return {"tokens_per_second": speed}
 
 
-@dataclass(eq=False)
 class _Between(TrainerCallback):
-    """Between the steps: signals, metrics, evaluation, checkpoints."""
+    """Before the first step, and after each."""
 
-    trainer: Trainer
-    saver: Saver
-    run: _Followed
-    observers: Observers
-    stop: StopSignals
-    settings: RunSettings
-    tried: trial.Trial | None
-    scores: dict[str, float] = field(default_factory=dict)
-    saving: bool = False
-    saved_at: float = field(default_factory=time.monotonic)
-    reported_at: float = field(default_factory=time.monotonic)
-    took: float = 0.0  # seconds, the last save
+    def __init__(self, trainer: Trainer, eval_steps: int) -> None:
+        self.trainer, self.eval_steps = trainer, eval_steps
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.trainer.restore()
-        self.observers.begin(self.run)
-        if most := self.settings.max_minutes:
-            self.run.progress.until = time.monotonic() + 60 * most
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        trainer = self.trainer
+        kept = {"optimizer": trainer.optimizer.optimizer, "scheduler": trainer.lr_scheduler}
+        if trainer.accelerator.scaler is not None:
+            kept["scaler"] = trainer.accelerator.scaler
+        trainer.run.keep(**kept)
+        state.global_step = trainer.run.completed
+        set_seed(args.seed + trainer.here.rank)  # each process has its own dropout
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        step = state.global_step
-        self.run.progress.step(step)
-        self.run.completed = step
-        self.observers.step()
-        if self.tried is not None:
-            self.tried.step(self.run, self.trainer.loss)
-        ranks = self.trainer.ranks
-        number = agreed(self.stop, ranks)
-        until = self.run.progress.until
-        late = until is not None and ranks.any(time.monotonic() > until)
-        last = late or step == args.max_steps
-        now, every = time.monotonic(), self.settings.save_steps
-        due = step % every == 0 if every else ranks.any(now - self.saved_at >= max(OFTEN, SHARE * self.took))
-        self.saving = last or due
-        evaluating = last or step % self.settings.eval_steps == 0
-        if number or evaluating or is_logged(step, self.settings.log_steps):
-            self.report(step)
-        control.should_training_stop |= late
-        if number and not last:
-            control.should_training_stop = True
-            self.save()
-        elif evaluating:
-            control.should_evaluate = True  # and then calls `on_evaluate`
-        elif self.saving:
-            self.save()
-
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float],
-        **_: Any,
-    ) -> None:
-        self.scores = {"held_out_loss": metrics["eval_loss"]}
-        self.observers.log(state.global_step, self.scores)
-        if self.saving:
-            self.save(**self.scores)
-
-    def report(self, step: int) -> None:
-        trainer = self.trainer
-        check_finite("the loss", [trainer.loss], step, trainer.ranks)
-        value = trainer.ranks.sum(trainer.loss.item()) / trainer.ranks.world
-        self.run.progress.report(step, value)
-        now = time.monotonic()
-        self.observers.log(step, {"loss": value, "tokens_per_second": trainer.tokens / (now - self.reported_at)})
-        self.reported_at, trainer.tokens = now, 0
-
-    def save(self, held_out_loss: float | None = None) -> None:
-        trainer = self.trainer
-        check_finite("a weight", shards.local([*trainer.trained().values()]), trainer.state.global_step, trainer.ranks)
-        began = time.monotonic()
-        trainer.save(self.saver, held_out_loss)
-        for message in self.saver.messages():
-            self.run.say(message)
-        self.saved_at = time.monotonic()
-        self.took = self.saved_at - began
+        trainer, run = self.trainer, self.trainer.run
+        scores = {}
+        if state.global_step % self.eval_steps == 0 or state.global_step == run.last:
+            generators = generators_now()
+            scores = {"held_out_loss": trainer.evaluate()["eval_loss"]}
+            set_generators(generators)
+        loss = trainer.loss.detach().clone()
+        if trainer.here.world > 1:
+            dist.all_reduce(loss)
+        run.step(loss=loss / trainer.here.world, **scores)
+        control.should_training_stop |= state.global_step == run.last
 
 
 def quiet() -> None:
