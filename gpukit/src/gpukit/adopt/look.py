@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import json
 import re
 import sys
 from collections.abc import Iterable
@@ -52,7 +54,7 @@ CONDA_NAMES = {
 # Conda's programs whose names the package index gives to other packages, and Debian to the same programs.
 PROGRAMS = ("ffmpeg", "git", "graphviz", "sox", "wget")
 MOST_FILES = 2000  # scripts that are read for their imports
-MOST_BYTES = 1 << 20  # of one
+MOST_BYTES = {".py": 1 << 20, ".ipynb": 1 << 24}  # of one; notebooks contain images
 
 
 @dataclass
@@ -300,7 +302,7 @@ def imports(root: Path) -> list[str]:
     """The packages that the repository's scripts import and that are neither Python's own nor its own."""
     if sys.version_info < (3, 10):  # which does not know what is its own
         raise RefusalError("Reading what scripts import needs Python 3.10 or newer: `uvx --python 3.12 gpukit adopt`.")
-    names = [name for name in sources(root) if name.endswith(".py")][:MOST_FILES]
+    names = [name for name in sources(root) if name.endswith((*MOST_BYTES,))][:MOST_FILES]
     own = {part for name in names for part in (Path(name).stem, *Path(name).parts[:-1])}
     modules: set[str] = set()
     for name in names:
@@ -308,10 +310,11 @@ def imports(root: Path) -> list[str]:
             continue
         path = root / name
         try:
-            tree = ast.parse(path.read_text(encoding="utf-8")) if path.stat().st_size < MOST_BYTES else None
-        except (OSError, SyntaxError, ValueError):
+            text = path.read_text(encoding="utf-8") if path.stat().st_size < MOST_BYTES[path.suffix] else ""
+            cells = notebook(text) if text and path.suffix == ".ipynb" else [text]
+        except (OSError, ValueError):
             continue
-        for node in ast.walk(tree) if tree else ():
+        for node in itertools.chain.from_iterable(map(nodes, cells)):
             if isinstance(node, ast.Import):
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -319,6 +322,22 @@ def imports(root: Path) -> list[str]:
     modules -= own | sys.stdlib_module_names
     foreign = [name for name in modules if not name.startswith("_")]  # an extension of its own is often called _C
     return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in foreign}, key=str.lower)
+
+
+def notebook(text: str) -> list[str]:
+    """The cells of a notebook that have code, without IPython's own commands."""
+    try:
+        cells = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    except (KeyError, TypeError):  # of a format before 2015
+        return []
+    return [re.sub(r"(?m)^\s*[%!?].*", "", cell) for cell in cells]
+
+
+def nodes(text: str) -> list[ast.AST]:
+    try:
+        return [*ast.walk(ast.parse(text))]
+    except (SyntaxError, ValueError):
+        return []
 
 
 def tracked(root: Path, names: list[str]) -> list[str]:

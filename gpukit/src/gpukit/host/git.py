@@ -90,10 +90,12 @@ def names(output: str) -> list[str]:
     return [entry for entry in output.split("\0") if entry]
 
 
-def status(folder: Path) -> dict[str, str]:
-    """The changed and untracked files of this folder, relative to it, with git's two letters."""
+def status(folder: Path, *more: str) -> dict[str, str]:
+    """The changed and untracked files of this folder, relative to it, with git's two letters. `more`: other options."""
     prefix = git(folder, "rev-parse", "--show-prefix").strip("\n")
-    listed = names(git(folder, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", "."))
+    listed = names(
+        git(folder, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", *more, "--", ".")
+    )
     return {entry[3:][len(prefix) :]: entry[:2] for entry in listed}
 
 
