@@ -236,7 +236,7 @@ def test_a_job_of_an_adopted_repository_shares_what_git_ignores(queue: Queue, re
     git(repository, "commit", "-qm", "adopted")
     adopted = Queue(repository)
     queue.workers = adopted.workers
-    for number in (1, 2):
+    for _ in (1, 2):
         assert main(["submit", "--", sys.executable, "-c", ADOPTED_JOB]) == 0
     write(repository, "src/a.py", "a = 'later'\n")
     before = state(repository)

@@ -17,8 +17,8 @@ from gpukit.project.devcontainer import mount_argument
 
 # Why an adopted repository cannot be sealed.
 UNKNOWN = (
-    "--no-credentials gives programs the code and data/, but what git ignores in this repository may be data or secrets: "
-    "leave it out, or run such a program in a generated project."
+    "--no-credentials keeps secrets from a program, and what git ignores in this repository may be data or secrets: "
+    "leave it out, or run the program in a generated project."
 )
 CREDENTIALS, NETWORK = "credentials", "network"  # what a container is without
 # Variables of the host that configurations may contain.
