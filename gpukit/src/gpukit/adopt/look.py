@@ -9,14 +9,14 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from gpukit.host.git import attempt, git, sources, status
 from gpukit.project import dependencies
 from gpukit.project.dependencies import Line
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
 from gpukit.project.messages import RefusalError
+from gpukit.validate import image
 
 LAUNCH = "launch"
 FOLDERS = (".gpukit", ".devcontainer/gpukit", ".devcontainer/gpukit-cpu")
@@ -348,21 +348,10 @@ def tracked(root: Path, names: list[str]) -> list[str]:
 
 
 def kept_from_builds(root: Path, paths: Iterable[str]) -> list[str]:
-    """Those of the paths that the repository's own .dockerignore excludes: as for Docker, by the last line that fits.
+    """Those of the paths that the repository's own .dockerignore excludes.
 
-    launch has a file of ours (Dockerfile.dockerignore); VS Code builds from a Dockerfile elsewhere, which has none.
+    launch has a file of ours (Dockerfile.dockerignore). VS Code builds from a copy of the Dockerfile in a folder of its
+    own, beside which there is none (devcontainers CLI 0.89, Dockerfile-with-features; 2026-11-26).
     """
-    file = root / ".dockerignore"
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
-    kept = []
-    for path in dict.fromkeys(paths):
-        above = [path, *(str(folder) for folder in PurePosixPath(path).parents if folder.name)]
-        excluded = False
-        for line in lines:
-            pattern = line.strip().lstrip("!").strip("/").removesuffix("/**")
-            patterns = (pattern, pattern.removeprefix("**/"))
-            if pattern and pattern[0] != "#" and any(fnmatchcase(one, each) for one in above for each in patterns):
-                excluded = not line.strip().startswith("!")
-        if excluded:
-            kept.append(path)
-    return kept
+    rules = image.patterns(root / ".dockerignore")
+    return [path for path in dict.fromkeys(paths) if image.excluded(path, rules)]

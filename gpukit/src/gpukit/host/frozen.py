@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpukit.host.git import attempt, git, names, sources, status
+from gpukit.host.git import attempt, git, ignored, names, sources, would_ignore
 from gpukit.project.location import ADOPTED, is_adopted, located
 from gpukit.project.messages import RefusalError
 
@@ -290,12 +290,10 @@ def shared(root: Path) -> dict[str, Path]:
 
 def link_ignored(root: Path, draft: Path) -> list[str]:
     """Link what git ignores in an adopted repository into a checkout, ignored folders as a whole; returns the paths."""
-    listed = [path for path, letters in status(root, "--ignored=matching").items() if letters == "!!"]
     caches = [each.rstrip("/") for each in NOT_KEPT]
     linked: list[str] = []
     located("outputs", root).mkdir(exist_ok=True)
-    for path in [*listed, ADOPTED["outputs"], ".env"]:
-        path = path.rstrip("/")
+    for path in [*ignored(root), ADOPTED["outputs"], ".env"]:
         name = path.rpartition("/")[2]
         ours = path.startswith(f"{ADOPTED['.launch']}/") and path != ADOPTED["outputs"]
         cache = any(fnmatch.fnmatchcase(name, each) for each in caches)
@@ -319,8 +317,7 @@ def results(root: Path, folder: Path, left: list[str]) -> set[str]:
 
     Empty if there is something else by now: the results of two jobs must not be mixed.
     """
-    ignored = attempt(root, "check-ignore", "-z", "--stdin", data="\0".join(left), GIT_LITERAL_PATHSPECS="0")
-    found = {*names(ignored.out)}
+    found = would_ignore(root, left)
     linked = (folder / ".git/info/exclude").read_text(encoding="utf-8").splitlines()
     new = [path for path in found if pattern(path) not in linked]  # the others have replaced what they were linked to
     return found if not any(os.path.lexists(root / path) for path in new) else found.difference(new)
