@@ -266,6 +266,13 @@ def test_what_is_no_code_is_refused(repository: Path, capsys: pytest.CaptureFixt
     with pytest.raises(RefusalError, match=r"model.bin.*--latest"):
         frozen.freeze(repository)
     (repository / "model.bin").unlink()
+    (repository / "images").mkdir()
+    for number in range(11):
+        with (repository / f"images/{number}").open("wb") as file:
+            file.truncate(int(frozen.LARGE))
+    with pytest.raises(RefusalError, match=r"1.1 GB.*--latest"):
+        frozen.freeze(repository)
+    shutil.rmtree(repository / "images")
     git(repository, "init", "-q", "src/other")
     write(repository, "src/other/x.py", "")
     with pytest.raises(RefusalError, match=r"src/other.*--latest"):

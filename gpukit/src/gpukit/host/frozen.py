@@ -38,6 +38,7 @@ SHARED = ("outputs", "data")  # of a generated project, in every checkout
 PROJECT = ".git/project"  # in a checkout of an adopted repository: the repository
 FRESH = 2.0  # seconds in which a file can change again without another time, on coarse file systems
 LARGE = 100e6  # bytes of a new file that is probably data: GitHub refuses larger ones
+MANY = 1e9  # bytes of all new files
 NOT_KEPT = ("__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
 NOT_KEPT += ("/cluster/image.*", "/cluster/*.status")
 AUTHOR = {f"GIT_{role}_{what}": "gpukit" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -176,6 +177,9 @@ def code_of(
             size = f"{one.st_size / 1e9:.1f} GB"
             raise RefusalError(f"{path} has {size}, and git would commit it: add it to .gitignore{otherwise}.")
         found.append(path)
+    size = sum(about[path].st_size for path in found if path not in known)
+    if size > MANY:
+        raise RefusalError(f"git would commit {size / 1e9:.1f} GB of new files: add data to .gitignore{otherwise}.")
     return found
 
 
@@ -318,7 +322,8 @@ def results(root: Path, folder: Path, left: list[str]) -> set[str]:
     Empty if there is something else by now: the results of two jobs must not be mixed.
     """
     found = would_ignore(root, left)
-    linked = (folder / ".git/info/exclude").read_text(encoding="utf-8").splitlines()
+    exclude = folder / ".git/info/exclude"
+    linked = exclude.read_text(encoding="utf-8").splitlines() if exclude.is_file() else []
     new = [path for path in found if pattern(path) not in linked]  # the others have replaced what they were linked to
     return found if not any(os.path.lexists(root / path) for path in new) else found.difference(new)
 
