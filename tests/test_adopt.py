@@ -21,7 +21,6 @@ from gpukit.cli.main import parse
 from gpukit.host import queue
 from gpukit.host.process import Result
 from gpukit.image import layers
-from gpukit.jobs import commands
 from gpukit.plan import packages
 from gpukit.plan.resolve import Answer
 from gpukit.project import dependencies, versions
@@ -501,7 +500,7 @@ def test_interrupted_at_any_write_nothing_is_left(
         pass
 
     for number in range(FILES):
-        for kills in (False, True):
+        for kills in (False, True) if number % 4 == 0 else (False,):
             written: list[Path] = []
 
             def interrupted(source: Path, target: Path, number: int = number, written: list = written) -> None:
@@ -520,13 +519,8 @@ def test_interrupted_at_any_write_nothing_is_left(
                     patch.setattr(record, "revert", killed)
                 adopt(root)
             assert len(written) == number
-            if kills and number % 4 == 0:
-                assert record.recover(root)
-                assert tree(root) == before
-            elif not kills:
-                assert tree(root) == before
-            else:
-                record.recover(root)
+            assert not kills or record.recover(root)
+            assert tree(root) == before
     assert adopt(root) == 0
     assert len(new(before, root)) == FILES
 
@@ -677,16 +671,6 @@ def test_conda_beside_more_requirements(tmp_path: Path) -> None:
 def test_requirements_of_setuptools_in_other_forms(file: str, text: str, tmp_path: Path) -> None:
     root = repository(tmp_path / "theirs", {file: text, "requirements.txt": "torch\nnumpy\n"})
     assert {line.text for line in look.look(root, []).lines} == {"torch", "numpy"}
-
-
-def test_a_job_without_credentials_needs_a_copy_of_the_code(tmp_path: Path, adopt: Callable[..., int]) -> None:
-    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
-    adopt(root)
-    before = tree(root)
-    with pytest.raises(RefusalError):
-        commands.submit(root, parse(["--no-credentials", "submit", "--", "python", "train.py"]))
-    assert tree(root) == before
-    assert commands.submit(root, parse(["submit", "--", "python", "train.py"])) == 0
 
 
 @pytest.mark.parametrize(
