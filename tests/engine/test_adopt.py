@@ -105,12 +105,12 @@ def test_a_job_runs_the_code_of_its_submission_beside_the_repositorys_own_contai
     (adopted.path / "src/engine_tests/cli.py").write_text("later\n")
     adopted.launched("--cpu", "jobs", "run", "-d", timeout=600)
     adopted.launched("jobs", "wait", "1", timeout=600)
+    (adopted.path / "src/engine_tests/cli.py").write_text(FILES["src/engine_tests/cli.py"])
     assert adopted.launch("jobs", "logs", "1").stdout.split() == ["shared", "3.1"]
     adopted.launched("--cpu", "stop")
     assert (adopted.path / "new.pt").stat().st_uid == adopted.user.uid
     assert adopted.engine.get("inspect", "--format={{.State.Running}}", theirs).strip() == "true"
     adopted.engine.get("rm", "--force", theirs)
-    (adopted.path / "src/engine_tests/cli.py").write_text(FILES["src/engine_tests/cli.py"])
 
 
 def test_vs_code_starts_it_beside_the_repositorys_own_container(adopted: Project) -> None:

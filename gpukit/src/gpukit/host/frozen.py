@@ -165,15 +165,16 @@ def code_of(
     ours = (".launch/", *(f"{name}/" for name in shared))
     found = []
     for path, one in about.items():
-        if path.startswith(links) or (path not in known and path.startswith(ours)):
-            continue  # a folder in the index that is a link now, or ours
+        new = path not in known
+        if path.startswith(links) or (new and (path.startswith(ours) or path.endswith(".pyc"))):
+            continue  # a folder in the index that is a link now, ours, or Python's
         if stat.S_ISDIR(one.st_mode):
             if known.get(path, SUBMODULE).startswith(SUBMODULE):
                 raise RefusalError(
                     f"{path} is a repository of its own, which a job's code cannot contain: remove it{otherwise}."
                 )
             continue  # a file in the index that is a folder now
-        if one.st_size > LARGE and path not in known:
+        if one.st_size > LARGE and new:
             size = f"{one.st_size / 1e9:.1f} GB"
             raise RefusalError(f"{path} has {size}, and git would commit it: add it to .gitignore{otherwise}.")
         found.append(path)
