@@ -234,12 +234,14 @@ def test_a_job_of_an_adopted_repository_shares_what_git_ignores(queue: Queue, re
     write(repository, "old.pt", "first")
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "adopted")
+    write(repository, "src/compiled.pyc", "")
     adopted = Queue(repository)
     queue.workers = adopted.workers
     for _ in (1, 2):
         assert main(["submit", "--", sys.executable, "-c", ADOPTED_JOB]) == 0
     write(repository, "src/a.py", "a = 'later'\n")
     before = state(repository)
+    assert "compiled" not in git(repository, "ls-tree", "-r", "--name-only", adopted.table.get(1)["code"])
     adopted.start()
     adopted.until_states("finished", "finished")
     adopted.until(lambda: not any(path.is_dir() for path in (repository / ".gpukit/jobs").glob("[0-9]*")))
