@@ -220,7 +220,7 @@ add("src/a.py", "changed")
 add("__pycache__/x.pyc", "")
 if job == "2":
     add("late.pt", job)
-    add(".git/project/late.pt", "the user's")
+    add("data/../late.pt", "the user's")  # data is a link
 """
 
 

@@ -3,29 +3,26 @@
 It is in the project's own repository. If that is not in the project's folder (a linked worktree, a part of a larger
 repository, or none at all), it is in .launch/jobs/code.git, which containers and other nodes see too. A ref keeps it
 from `git gc`. The job runs in a checkout of it, a repository whose HEAD is that commit and that borrows its objects.
-
-A checkout shares outputs/ and data/ with the project. Which folders of an adopted repository have data and results is
-not known, so what git ignores there is not code, and is shared: by links that lead through .git/project.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import fnmatch
 import hashlib
 import json
 import os
-import re
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpukit.host.git import attempt, git, ignored, names, sources, would_ignore
+from gpukit.host import shared
+from gpukit.host.git import attempt, git, names, sources
+from gpukit.host.shared import SHARED
 from gpukit.project.location import ADOPTED, is_adopted, located
 from gpukit.project.messages import RefusalError
 
@@ -34,12 +31,10 @@ REFS = "refs/gpukit/jobs"
 LAST = "frozen.json"
 SUBMODULE = "160000"  # the mode of its entry in an index
 DAYS = 30  # for which code is kept after the end of its last job, for retries
-SHARED = ("outputs", "data")  # of a generated project, in every checkout
-PROJECT = ".git/project"  # in a checkout of an adopted repository: the repository
 FRESH = 2.0  # seconds in which a file can change again without another time, on coarse file systems
 LARGE = 100e6  # bytes of a new file that is probably data: GitHub refuses larger ones
 MANY = 1e9  # bytes of all new files
-NOT_KEPT = ("__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
+NOT_KEPT = ("/outputs", "/data", "__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
 NOT_KEPT += ("/cluster/image.*", "/cluster/*.status")
 AUTHOR = {f"GIT_{role}_{what}": "gpukit" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 LATEST = ", or submit with --latest, which runs the project as it is when the job starts"
@@ -78,7 +73,7 @@ def freeze(root: Path, otherwise: str = LATEST) -> str:
         env = {"GIT_DIR": str(repository), "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
         staged = names(git(root, "ls-files", "-z", "--stage", **env))
         known = {path: entry for entry, _, path in (each.partition("\t") for each in staged)}
-        code = code_of(about, known, otherwise, shared(root))
+        code = code_of(about, known, otherwise, () if is_adopted(root) else SHARED)
         gone = known.keys() - code
         there = [path for path in gone if os.path.lexists(f"{root}/{path}")]
         changes = "\0".join([*code, *gone.difference(there)])
@@ -155,7 +150,7 @@ def made(root: Path) -> Path:
 
 
 def code_of(
-    about: dict[str, os.stat_result], known: dict[str, str], otherwise: str, shared: Iterable[str]
+    about: dict[str, os.stat_result], known: dict[str, str], otherwise: str, shared: tuple[str, ...]
 ) -> list[str]:
     """The files that are the code. `known`: those in the index, by their mode, object, and stage.
 
@@ -244,12 +239,12 @@ def borrowed(root: Path, folder: Path) -> Path:
 def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None:
     """Write the files of a commit to `folder`, unless they are there from before an interruption.
 
-    With links to what it shares. Without `links`, for containers: with empty folders where the container has that, and
-    .git/shared, at which it has `borrowed(...)`.
+    With links to what it shares (host/shared.py). Without `links`, for containers: with empty folders for outputs/ and
+    data/, and .git/shared, at which the container has `borrowed(...)`.
     """
     head = folder / ".git/HEAD"
     same = head.is_file() and head.read_text(encoding="utf-8").strip() == commit
-    if same and (folder / next(iter(shared(root)))).is_symlink() == links:
+    if same and shared.is_linked(root, folder) == links:
         return
     remove(root, folder, f"job-{folder.name}-files")  # it was for a container, or is for one now
     repository = repository_of(root, commit)
@@ -258,6 +253,8 @@ def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None
     git(root, "init", "--quiet", "--template=", str(draft))
     for part in ("info", "shared", "objects/info"):
         (draft / ".git" / part).mkdir(parents=True, exist_ok=True)
+    exclude = NOT_KEPT if not is_adopted(root) else NOT_KEPT[len(SHARED) :]
+    (draft / ".git/info/exclude").write_text("".join(f"{each}\n" for each in exclude), encoding="utf-8")
     borrowed = draft / ".git/objects/info/alternates"
     objects = os.path.relpath(repository / "objects", draft / ".git/objects")
     borrowed.write_text(f"{objects}\n", encoding="utf-8")
@@ -272,65 +269,24 @@ def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None
     git(draft, *settings, "checkout", "--quiet", "--detach", commit, GIT_LFS_SKIP_SMUDGE="0")
     if not links:
         borrowed.write_text("../shared\n", encoding="utf-8")
-    linked = link_ignored(root, draft) if PROJECT in shared(root) else [*SHARED]
-    (draft / ".git/info/exclude").write_text("\n".join([*NOT_KEPT, *map(pattern, linked), ""]), encoding="utf-8")
-    for name, source in shared(root).items():
-        source.mkdir(exist_ok=True)
+    if is_adopted(root):
+        shared.link(root, draft, links)
+    for name in SHARED if not is_adopted(root) else ():
+        (root / name).mkdir(exist_ok=True)
         part = draft / name
         if part.is_symlink() or part.is_file():
             part.unlink()
         elif part.is_dir():
             shutil.rmtree(part)
         if links:
-            part.symlink_to(os.path.relpath(source, part.parent))
+            part.symlink_to(os.path.relpath(root / name, draft))
         else:
             part.mkdir()
     draft.rename(folder)
 
 
-def shared(root: Path) -> dict[str, Path]:
-    """What a checkout has of the project, by the place where it has it."""
-    return {PROJECT: root} if is_adopted(root) else {name: root / name for name in SHARED}
-
-
-def link_ignored(root: Path, draft: Path) -> list[str]:
-    """Link what git ignores in an adopted repository into a checkout, ignored folders as a whole; returns the paths."""
-    caches = [each.rstrip("/") for each in NOT_KEPT]
-    linked: list[str] = []
-    located("outputs", root).mkdir(exist_ok=True)
-    for path in [*ignored(root), ADOPTED["outputs"], ".env"]:
-        name = path.rpartition("/")[2]
-        ours = path.startswith(f"{ADOPTED['.launch']}/") and path != ADOPTED["outputs"]
-        cache = any(fnmatch.fnmatchcase(name, each) for each in caches)
-        if ours or cache or not os.path.lexists(root / path):
-            continue
-        link = draft / path
-        with contextlib.suppress(FileExistsError, NotADirectoryError):  # the code has it, from before it was ignored
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(os.path.relpath(draft / PROJECT / path, link.parent))
-            linked.append(path)
-    return linked
-
-
-def pattern(path: str) -> str:
-    """The line of a .gitignore for one path."""
-    return "/" + re.sub(r"([\\*?[ ])", r"\\\1", path)
-
-
-def results(root: Path, folder: Path, left: list[str]) -> set[str]:
-    """What a job has written that git ignores: it belongs where it would be without the queue.
-
-    Empty if there is something else by now: the results of two jobs must not be mixed.
-    """
-    found = would_ignore(root, left)
-    exclude = folder / ".git/info/exclude"
-    linked = exclude.read_text(encoding="utf-8").splitlines() if exclude.is_file() else []
-    new = [path for path in found if pattern(path) not in linked]  # the others have replaced what they were linked to
-    return found if not any(os.path.lexists(root / path) for path in new) else found.difference(new)
-
-
 def remove(root: Path, folder: Path, name: str) -> str:
-    """Remove a checkout after the end of its job; a sentence if the job wrote files beside what it shares.
+    """Remove a checkout after the end of its job; a sentence if the job wrote files beside outputs/ and data/.
 
     They are moved to outputs/NAME: a script may keep its results there. In an adopted repository, those that git
     ignores are moved to the same places of the repository.
@@ -338,31 +294,26 @@ def remove(root: Path, folder: Path, name: str) -> str:
     if not folder.is_dir():
         return ""
     repository = {"GIT_DIR": f"{folder}/.git", "GIT_WORK_TREE": str(folder)}  # and not the project's, if it has none
-    exclude = [f"--exclude={each}" for each in NOT_KEPT]
-    listed = attempt(folder, "ls-files", "-z", "--others", "--modified", *exclude, **repository)
-    left = names(listed.out)
+    exclude = f"--exclude-from={folder}/.git/info/exclude"
+    listed = attempt(folder, "ls-files", "-z", "--others", "--modified", exclude, **repository)
+    ours = SHARED if not is_adopted(root) else ()
+    left = [path for path in names(listed.out) if not path.startswith(tuple(f"{each}/" for each in ours))]
+    left = [path for path in dict.fromkeys([*left, *shared.replaced(folder)]) if os.path.lexists(folder / path)]
     if listed.code:  # the job has removed .git, so what it wrote is not known
-        left = [path.name for path in folder.iterdir() if path.name != ".git"]
-    ours = tuple(shared(root))
-    left = [path for path in dict.fromkeys(left) if not f"{path}/".startswith(tuple(f"{each}/" for each in ours))]
-    left = [path for path in left if os.path.lexists(folder / path) and not is_link_of_ours(folder / path)]
+        left = [path.name for path in folder.iterdir() if path.name not in (*ours, ".git")]
     outputs = located("outputs", root) / name
-    home = results(root, folder, left) if PROJECT in ours and not listed.code else set()
+    home = shared.home(root, folder, left) if is_adopted(root) else set()
     for path in left:
-        target = root / path if path in home else outputs / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        place = root / path if path in home else outputs / path
+        place.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # another command does the same
-            shutil.move(folder / path, target)
+            shutil.move(folder / path, place)
     gone = folder.with_name(f"{folder.name}.gone")  # at once: of a part, it could not be told what the job wrote
     shutil.rmtree(gone, ignore_errors=True)  # of a remove that was killed
     with contextlib.suppress(FileNotFoundError):
         folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
     return f"files that it wrote elsewhere are in {outputs.relative_to(root)}" if not home.issuperset(left) else ""
-
-
-def is_link_of_ours(path: Path) -> bool:
-    return path.is_symlink() and f"{PROJECT}/" in str(path.readlink())
 
 
 def remove_drafts(place: Path, seconds: float = 3600) -> None:

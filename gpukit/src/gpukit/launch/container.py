@@ -53,10 +53,9 @@ def workspace(project: Project) -> list[dict[str, Any]]:
     mount, target = project.config.workspace_mount, project.config.workspace_folder
     if not mount or project.code == project.root:
         return [mount] if mount else []
-    from gpukit.host import frozen  # here, because only jobs need it
+    from gpukit.host import frozen, shared  # here, because only jobs need them
 
-    shared = frozen.shared(project.root)
-    places = {target: project.code, **{f"{target}/{name}": source for name, source in shared.items()}}
+    places = {target: project.code, **shared.mounts(project.root, target)}
     found = [{**mount, "source": str(source), "target": place} for place, source in places.items()]
     objects = str(frozen.borrowed(project.root, project.code))
     return [*found, {**mount, "source": objects, "target": f"{target}/.git/shared", "readonly": True}]
