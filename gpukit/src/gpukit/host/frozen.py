@@ -150,14 +150,15 @@ def made(root: Path) -> Path:
 
 
 def code_of(
-    about: dict[str, os.stat_result], known: dict[str, str], otherwise: str, shared: tuple[str, ...]
+    about: dict[str, os.stat_result], known: dict[str, str], otherwise: str, apart: tuple[str, ...]
 ) -> list[str]:
-    """The files that are the code. `known`: those in the index, by their mode, object, and stage.
+    """The files that are the code. `known`: those in the index, by their mode, object, and stage. `apart`: folders whose
+    new files are none.
 
     Raises RefusalError for repositories, and for large files that are not in the index.
     """
     links = tuple(f"{path}/" for path, one in about.items() if stat.S_ISLNK(one.st_mode))
-    ours = (".launch/", *(f"{name}/" for name in shared))
+    ours = (".launch/", *(f"{name}/" for name in apart))
     found = []
     for path, one in about.items():
         new = path not in known
