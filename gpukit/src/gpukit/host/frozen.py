@@ -152,8 +152,8 @@ def made(root: Path) -> Path:
 def code_of(
     about: dict[str, os.stat_result], known: dict[str, str], otherwise: str, apart: tuple[str, ...]
 ) -> list[str]:
-    """The files that are the code. `known`: those in the index, by their mode, object, and stage. `apart`: folders whose
-    new files are none.
+    """The files that are the code. `known`: those in the index, by their mode, object, and stage. `apart`: folders
+    whose new files are not.
 
     Raises RefusalError for repositories, and for large files that are not in the index.
     """
