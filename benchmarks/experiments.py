@@ -1,23 +1,29 @@
 """A queue whose results can be trusted, in large numbers: uv run python benchmarks/experiments.py
 
 `submit` in a repository of 10,000 files with 1 GB of ignored data; `jobs compare` with 1,000 jobs, of which 10 are
-damaged or without metrics; kill -9 of `submit` and of the worker, --rounds times; and the time until a job's first
-line, with its code frozen and with --latest. Jobs are plain processes, as in tests/jobs.
+damaged or without metrics, after their metrics were read once, as the worker does at the end of a job; kill -9 of
+`submit` and of the worker, --rounds times; and the time until a job's first line, with its code frozen and with
+--latest. Jobs are plain processes, as in tests/jobs. Submissions over HTTP are measured too, with those of another
+commit by --beside COMMIT in turn.
 """
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import random
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from harness import ROOT, Benchmark, children, in_turn, run, say
+import jobs
+from harness import ROOT, Benchmark, children, clone, in_turn, run, say
 
 from gpukit.host import frozen, queue
 from gpukit.jobs.table import FINAL, Table
@@ -37,6 +43,7 @@ def project(folder: Path) -> Path:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     run("git", "init", "--quiet", cwd=folder)
+    run("git", "config", "gc.auto", "0", cwd=folder)  # in the background, it would remove files that are counted
     commit(folder)
     return folder
 
@@ -62,9 +69,9 @@ def worker(folder: Path) -> subprocess.Popen[bytes]:
 def until_ended(place: Path) -> list[dict[str, object]]:
     while True:
         with Table(place) as table:
-            jobs = table.recent(10_000)
-        if all(job["state"] in FINAL for job in jobs):
-            return jobs
+            found = table.recent(10_000)
+        if all(job["state"] in FINAL for job in found):
+            return found
         time.sleep(0.05)
 
 
@@ -94,8 +101,8 @@ def submissions(folder: Path, rounds: int) -> tuple[list[float], float]:
     return seconds, (size(folder / ".git") + size(folder / ".launch") - before) / rounds
 
 
-def ledger(folder: Path, rounds: int) -> tuple[list[float], int]:
-    """CPU time of `compare`, and how many damaged jobs it names."""
+def ledger(folder: Path, rounds: int) -> tuple[float, list[float], int]:
+    """CPU time of the first `compare`, which reads all metrics; of later ones; and how many damaged jobs it names."""
     place = queue.folder(folder)
     codes = []
     for number in range(20):
@@ -120,11 +127,11 @@ def ledger(folder: Path, rounds: int) -> tuple[list[float], int]:
             (run_folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
         (run_folder / "run.json").write_text(json.dumps({"settings": {"seed": 0}, "starts": [{}]}), encoding="utf-8")
     seconds = []
-    for _ in range(rounds):
+    for _ in range(rounds + 1):
         begun = children()
         output = launch(folder, "jobs", "compare")
         seconds.append(children() - begun)
-    return seconds, output.count("is damaged") + output.count("no metrics")
+    return seconds[0], seconds[1:], output.count("is damaged") + output.count("no metrics")
 
 
 def kills(folder: Path, times: int) -> dict[str, int]:
@@ -155,7 +162,7 @@ def kills(folder: Path, times: int) -> dict[str, int]:
         one.send_signal(signal.SIGKILL)
         one.wait()
     one = worker(folder)
-    jobs = until_ended(place)
+    ended = until_ended(place)
     wrong = sum(not (place / f"{number}.log").read_text().endswith(text) for number, text in expected.items())
     while any(path.name.isdecimal() for path in place.iterdir()):
         time.sleep(0.1)
@@ -165,7 +172,7 @@ def kills(folder: Path, times: int) -> dict[str, int]:
     left = [path for path in place.iterdir() if path.is_dir() and path.name != "code.git"]
     status = run("git", "status", "--porcelain", cwd=folder).splitlines()
     return {
-        "jobs that were lost, or did not finish": sum(job["state"] != "finished" for job in jobs),
+        "jobs that were lost, or did not finish": sum(job["state"] != "finished" for job in ended),
         "jobs that ran other code": wrong,
         "folders that are left": len(left),
         "lines in `git status` but for the edit": len(status) - 1,
@@ -195,18 +202,72 @@ def first_lines(folder: Path, rounds: int) -> dict[str, list[float]]:
     return seconds
 
 
+class Bare(jobs.Service):
+    """The service as processes of this machine, by the code in a folder."""
+
+    def __init__(self, folder: Path, code: Path) -> None:
+        self.project = project(folder / "small")
+        (self.project / "src/small").mkdir()
+        (self.project / "src/small/wait.py").write_text("import time\ntime.sleep(3600)\n", encoding="utf-8")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.main = subprocess.Popen(
+            [sys.executable, "-P", "-m", "gpukit.jobs.serve", f"--port={self.port}"],
+            env={**environment(self.project), "PYTHONPATH": f"{code / 'gpukit/src'}:{self.project / 'src'}"},
+            stderr=subprocess.DEVNULL,
+        )
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.token = (self.project / ".launch/jobs/token").read_text()
+                self.ask("GET", "/health")
+                return
+            time.sleep(0.05)
+
+    def processes(self) -> list[str]:
+        """The HTTP server; git's time is in its own."""
+        return run("pgrep", "--parent", str(self.main.pid), "--full", "gpukit.jobs.service").split()
+
+
+def over_http(folder: Path, codes: dict[str, Path], rounds: int) -> dict[str, tuple[list[float], list[float]]]:
+    """By code: seconds of each submission, eight at a time, and CPU time of one in each round."""
+    services = {name: Bare(folder / str(at), code) for at, (name, code) in enumerate(codes.items())}
+    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in codes}
+    try:
+        for number in range(rounds):
+            for name in list(codes)[:: 1 if number % 2 else -1]:
+                seconds, used, right = jobs.submissions(services[name], 25)
+                if not right:
+                    raise SystemExit(f"{name}: a submission was lost, or is out of order")
+                found[name][0].extend(seconds)
+                found[name][1].append(used)
+    finally:
+        for service in services.values():
+            service.main.terminate()
+            service.main.wait()
+    return found
+
+
 def main() -> None:
-    with Benchmark("Experiments overnight", __doc__, rounds=50) as bench:
+    with Benchmark("Experiments overnight", __doc__, rounds=50, beside="") as bench:
         few = min(bench.rounds, 7)
         seconds, added = submissions(project(bench.spare / "large"), few)
         bench.figure("`submit`, 10,000 files and 1 GB of ignored data, CPU time", seconds)
-        compared, named = ledger(project(bench.spare / "ledger"), few)
+        first, compared, named = ledger(project(bench.spare / "ledger"), few)
         bench.figure("`jobs compare`, 1,000 jobs, CPU time", compared)
+        codes = {"": ROOT}
+        if bench.given.beside:
+            codes[f", {bench.given.beside}"] = clone(bench.spare / "beside", bench.given.beside)
+        for name, (waited, used) in over_http(bench.spare / "http", codes, few).items():
+            what = f"submission over HTTP, 8 clients{name}"
+            bench.result(f"{what}, median", 1000 * statistics.median(waited), "ms", digits=0)
+            bench.result(f"{what}, CPU time", 1000 * statistics.median(used), "ms", digits=1)
         lines = first_lines(project(bench.spare / "lines"), few)
         for name in ("frozen", "--latest"):
             bench.figure(f"from `submit` to the first line, {name}", lines[name])
         bench.result("`submit`, CPU time, median", statistics.median(seconds), "s", at_most=0.5)
         bench.result("added to the disk by a submission", added / 1e6, "MB", at_most=2)
+        bench.result("`jobs compare` of jobs that no worker has read, CPU time", first, "s")
         bench.result("`jobs compare`, CPU time, median", statistics.median(compared), "s", at_most=1)
         bench.result("damaged jobs that it does not name", DAMAGED - named, at_most=0)
         added = statistics.median(lines["added"])

@@ -36,6 +36,8 @@ IDLE_SECONDS = 60
 
 
 class Service:
+    port = PORT
+
     def __init__(self, project: Path) -> None:
         self.project, self.env = project, {**os.environ, "JOBS_PORT": str(PORT)}
         self.up()
@@ -45,7 +47,7 @@ class Service:
         run(self.project / "launch", "up", env=self.env)
 
     def ask(self, method: str, path: str, link: http.client.HTTPConnection | None = None, **content: Any) -> Any:
-        link = link or http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+        link = link or http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         link.request(method, path, json.dumps(content) if content else None, headers)
         answer = link.getresponse()
@@ -104,33 +106,35 @@ class Service:
         return losses, json.loads(manifest.read_text(encoding="utf-8"))["files"]["model.pt"]["sha256"]
 
 
-def submissions(service: Service) -> tuple[list[float], bool]:
-    """Seconds of each submission, and whether all are in the queue, in the order of their numbers."""
+def submissions(service: Service, each: int = EACH) -> tuple[list[float], float, bool]:
+    """Seconds of each submission, CPU time of one, and whether all are in the queue, in the order of their numbers."""
     first = service.ask("POST", "/jobs", command=["python", "-m", f"{service.project.name}.wait"])["id"]
     seconds: list[float] = []
     numbers: list[list[int]] = [[] for _ in range(CLIENTS)]
 
     def client(at: int) -> None:
-        link = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
-        for _ in range(EACH):
+        link = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+        for _ in range(each):
             begun = time.perf_counter()
             command = ["python", "-m", f"{service.project.name}.wait"]
             numbers[at].append(service.ask("POST", "/jobs", link, command=command)["id"])
             seconds.append(time.perf_counter() - begun)
         link.close()
 
+    before = service.used()
     threads = [threading.Thread(target=client, args=(at,)) for at in range(CLIENTS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    used = (service.used() - before) / len(seconds)
     listed = [job["id"] for job in service.ask("GET", "/jobs")["jobs"] if job["id"] > first]
-    right = sorted(itertools.chain.from_iterable(numbers)) == listed == [*range(first + 1, first + 1 + CLIENTS * EACH)]
+    right = sorted(itertools.chain.from_iterable(numbers)) == listed == [*range(first + 1, first + 1 + CLIENTS * each)]
     right = right and all(one == sorted(one) for one in numbers)
     for number in [*listed, first]:
         service.ask("DELETE", f"/jobs/{number}")
     service.wait(first)
-    return seconds, right
+    return seconds, used, right
 
 
 def with_history(project: Path) -> None:
@@ -255,7 +259,7 @@ def main() -> None:
             say(f"idle: {share:.2%} of a core, {memory:.0f} MB; page: {opened:.2%}")
             asked, called = requests(service), commands(service)
             say(asked, called)
-            seconds, complete = submissions(service)
+            seconds, used, complete = submissions(service)
             bench.rows, twice = kills(service, bench.rounds)
         finally:
             run(project / "launch", "stop")
@@ -269,6 +273,7 @@ def main() -> None:
         seconds.sort()
         bench.result("submission, median", 1000 * statistics.median(seconds), "ms", at_most=50, digits=0)
         bench.result("99 % of them", 1000 * seconds[int(0.99 * len(seconds))], "ms", at_most=1000, digits=0)
+        bench.result("a submission's CPU time", 1000 * used, "ms", digits=1)
         bench.result("lost or out of order", int(not complete), at_most=0)
         bench.result("idle, of a core", 100 * share, "%", at_most=0.5)
         bench.result("idle, memory", memory, "MB", at_most=100, digits=0)

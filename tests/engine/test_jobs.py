@@ -61,9 +61,12 @@ def test_interrupted_containers_resume(project: Callable[..., Project], plain: E
 
 
 def test_jobs_run_their_own_code_in_their_own_image(project: Callable[..., Project], plain: Engine) -> None:
-    """An image is built for a job only if what the project's image is built from has changed since its `submit`."""
+    """Also after an edit while it runs; an image is built only if what the project's is built from has changed."""
     one = project(name="frozen", slight=True, on=plain)
-    command = ["sh", "-c", "cat src/own.txt; cat /etc/mark || echo unmarked; pwd; touch outputs/$GPUKIT_JOB"]
+    (one.path / "outputs").mkdir(exist_ok=True)
+    one.user.give(one.path)
+    code = "cat src/own.txt; touch outputs/$GPUKIT_JOB; while [ ! -e outputs/go ]; do sleep 0.1; done; cat src/own.txt"
+    command = ["sh", "-c", f"{code}; test -e /etc/mark && echo marked || echo unmarked; pwd"]
     for number in ("one", "two"):
         one.write("src/own.txt", f"{number}\n")
         one.launched("submit", "--", *command)
@@ -71,18 +74,23 @@ def test_jobs_run_their_own_code_in_their_own_image(project: Callable[..., Proje
     one.write("Dockerfile", f"{file.read_text()}USER root\nRUN echo marked > /etc/mark\nUSER ${{USER_UID}}\n")
     one.write("src/own.txt", "three\n")
     one.launched("submit", "--", *command)
-    (one.path / "src/own.txt").unlink()
     one.launched("--cpu", "jobs", "run", "-d")
     end = time.monotonic() + 300
+    while not (one.path / "outputs/1").exists():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    one.write("src/own.txt", "edited while job 1 runs\n")
+    (one.path / "src/own.txt").unlink()
+    (one.path / "outputs/go").touch()
     while (done := one.launch("jobs", "wait", "1", "2", "3", "--timeout", "10")).returncode == 124:
         assert time.monotonic() < end
     one.launched("--cpu", "stop")
     assert done.returncode == 0, [one.launch("jobs", "logs", str(number)).stdout for number in (1, 2, 3)]
     logs = [one.launched("jobs", "logs", str(number)).split() for number in (1, 2, 3)]
-    assert [log[0] for log in logs] == ["one", "two", "three"] and {log[-1] for log in logs} == {"/workspace"}
-    assert ["marked" in log for log in logs] == [False, False, True]
+    marks = {"one": "unmarked", "two": "unmarked", "three": "marked"}
+    assert logs == [[text, text, mark, "/workspace"] for text, mark in marks.items()]
     images = one.engine.get("images", "--quiet", f"--filter=label=gpukit.project={one.path}").split()
-    assert len(images) == 2 and sorted(path.name for path in (one.path / "outputs").iterdir()) == ["1", "2", "3"]
+    assert len(images) == 2 and {path.name for path in (one.path / "outputs").iterdir()} == {"1", "2", "3", "go"}
     assert not [path for path in (one.path / ".launch/jobs").iterdir() if path.is_dir() and path.name.isdecimal()]
     one.launched("--cpu", "clean", "--images", "--yes")
     assert not one.engine.get("images", "--quiet", f"--filter=label=gpukit.project={one.path}")

@@ -37,7 +37,8 @@ for place in ("/workspace/x", "/workspace/outputs/x", "/tmp/x", "/workspace/data
     except OSError:
         pass
 """
-NETWORK = "import socket; print('interfaces', [name for _, name in socket.if_nameindex()])"
+NETWORK = "import socket; print('interfaces', [name for _, name in socket.if_nameindex()], flush=True)"
+WAIT = "\nimport time\nwhile not os.path.exists('/workspace/outputs/seen'): time.sleep(0.1)"
 WROTE = ["wrote /workspace/x", "wrote /workspace/outputs/x", "wrote /tmp/x"]
 
 
@@ -94,11 +95,21 @@ def test_no_token_is_readable_inside(project: Callable[..., Project], plain: Eng
     assert kept == ["x"] and not list((one.path / ".launch/jobs").glob("run-*"))
     assert not (one.path / "x").exists(), "the project's folder is not the container's"
 
-    one.launched("--no-credentials", "submit", "--", "python3", "-c", LOOK + NETWORK)
+    one.launched("--no-credentials", "submit", "--", "python3", "-c", LOOK + NETWORK + WAIT)
     one.launched("--cpu", "jobs", "run", "-d", **env)
-    end = time.monotonic() + 60
-    while one.launch("jobs", "wait", "1", "--timeout", "1").returncode == 124:
+    end = time.monotonic() + 120
+    while "interfaces" not in one.launch("jobs", "logs", "1").stdout:
         assert time.monotonic() < end
+        time.sleep(0.2)
+    # what the engine itself keeps: the container with its environment and mounts, and the images with their history
+    (container,) = one.containers()
+    images = one.engine.get("images", "--quiet", f"--filter=label=gpukit.project={one.path}").split()
+    assert images
+    about = [one.engine.get("inspect", each) for each in (container, *images)]
+    about += [one.engine.get("history", "--no-trunc", image) for image in images]
+    assert token not in "".join(about)
+    (one.path / "outputs/seen").touch()
+    one.launched("jobs", "wait", "1", "--timeout", "60")
     log = one.launched("jobs", "logs", "1").splitlines()
     one.launched("--cpu", "stop")
     assert log[:2] == ["[]", "own code False"] and log[2:5] == WROTE and "eth0" in log[5], log

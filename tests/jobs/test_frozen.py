@@ -16,6 +16,7 @@ import pytest
 
 from gpukit.cli.main import main
 from gpukit.host import frozen
+from gpukit.host import queue as place
 from gpukit.jobs.table import Table
 from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
@@ -112,6 +113,11 @@ def edits(root: Path) -> list[object]:  # noqa: F811
         folder_for_a_file,
         link_for_a_folder,
         lambda: git(root, "checkout", "-q", "."),
+        lambda: (root / "src/a.py").chmod(0o755),
+        lambda: git(root, "rm", "-q", "--cached", "src/a.py"),
+        lambda: write(root, "src/two\nlines.py", "lines = 2\n"),
+        lambda: git(root, "add", "--intent-to-add", "src/two\nlines.py"),
+        lambda: write(root, "src/a.py", ""),
     ]
 
 
@@ -166,6 +172,39 @@ def test_each_job_runs_the_code_it_was_submitted_with(
         git(repository, "gc", "-q", "--prune=now")
         capsys.readouterr()
         assert main(["jobs", "retry", "2"]) == 1 and "submit the job again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("why", ["a filter is missing", "the disk is full"])
+def test_code_that_cannot_be_checked_out_fails_its_job_and_no_other(
+    queue: Queue,  # noqa: F811
+    repository: Path,
+    why: str,
+) -> None:
+    large = repository / "src/large.bin"
+    large.write_bytes(random.Random(0).randbytes(4 << 20))
+    if why == "a filter is missing":
+        write(repository, ".gitattributes", "*.bin filter=lfs\n")
+        (repository / ".git/lfs").mkdir()  # git LFS was used here
+    try:
+        if why == "the disk is full":
+            small = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(repository / ".launch")]
+            (repository / ".launch").mkdir(exist_ok=True)
+            queue.table.base.close()
+            if os.getuid() != 0 or subprocess.run(small, capture_output=True).returncode:
+                pytest.skip("no file system can be mounted here")
+            queue.table = Table(place.folder(repository))
+        assert main(["submit", "--", "true"]) == 0
+        large.unlink()
+        assert main(["submit", "--", "true"]) == 0
+        queue.start()
+        queue.until_states("failed", "finished")
+        note = queue.table.get(1)["note"]
+        assert ("disk is full" if why == "the disk is full" else "large.bin") in note and "\n" not in note
+        queue.until(lambda: not [path for path in (repository / ".launch/jobs").iterdir() if path.is_dir()])
+    finally:
+        queue.table.base.close()
+        if why == "the disk is full":
+            subprocess.run(["umount", "--lazy", str(repository / ".launch")], check=False)
 
 
 def test_what_a_job_writes_beside_outputs_is_not_lost(queue: Queue, repository: Path) -> None:  # noqa: F811
@@ -319,19 +358,19 @@ os._exit(0)
 
 @pytest.mark.slow
 def test_kills_lose_no_job_and_leave_nothing(queue: Queue, repository: Path) -> None:  # noqa: F811
-    """kill -9 of `submit` and of the worker at random times; benchmarks/experiments.py kills 50 times."""
+    """kill -9 of `submit` and of the worker at random times; benchmarks/experiments.py kills more often."""
     chance = random.Random(0)
     env = {**os.environ, "PYTHONPATH": str(SOURCE), "GPUKIT_PROJECT": str(repository)}
     submitted: dict[int, str] = {}
-    for at in range(6):
+    for at in range(4):
         write(repository, "src/a.py", f"a = {at}\n")
         command = [sys.executable, "-c", KILLED, str(chance.uniform(0.05, 0.5))]
         subprocess.run(command, cwd=repository, env=env, capture_output=True)
         for job in queue.table.recent(1000):
             submitted.setdefault(job["id"], f"a = {at}\n\n")
     assert main(["submit", "--", sys.executable, "-c", "print(open('src/a.py').read())"]) == 0
-    submitted[len(submitted) + 1] = "a = 5\n\n"
-    for _ in range(6):
+    submitted[len(submitted) + 1] = "a = 3\n\n"
+    for _ in range(4):
         worker = queue.start()
         time.sleep(chance.uniform(0.2, 0.6))
         worker.send_signal(signal.SIGKILL)

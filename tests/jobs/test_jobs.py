@@ -295,7 +295,7 @@ def get(app: Any, path: str, token: str) -> None:
 def test_what_is_asked_often_does_not_read_all_that_has_ended(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Steps of SQLite with a history, in a table of the first version, and with one twenty times as long."""
+    """Steps of SQLite with a history, and with one twenty times as long."""
     folder = place.folder(root)
     steps = [0]
 
@@ -316,15 +316,13 @@ def test_what_is_asked_often_does_not_read_all_that_has_ended(
                 rows,
             )
 
-    with contextlib.closing(sqlite3.connect(folder / "queue.sqlite")) as base:
-        base.executescript(f"{MIGRATIONS[0]}; PRAGMA user_version = 1")
+    Table(folder).base.close()
     add(1, 200)
     (folder / "1.log").write_text("old")
     os.utime(folder / "1.log", (2.0, 2.0))
     (folder / "200.log").write_text("new")
     app = application(root)
     token = (root / place.TOKEN).read_text()
-    Table(folder).base.close()
     monkeypatch.setattr("gpukit.jobs.table.sqlite3", Namespace(**{**vars(sqlite3), "connect": connect}))
 
     def clean_up() -> None:
@@ -410,23 +408,24 @@ def test_a_full_disk(root: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(root / ".launch")]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
+    queue = Queue(root)
     try:
-        queue = Queue(root)
         fills = "import sys\nwith open('.launch/big', 'wb', 0) as file:\n while file.write(b'x' * 4096) == 4096: pass"
         queue.add(fills)
         queue.add("print('done')")
         worker = queue.start()
         big = root / ".launch/big"
         queue.until(lambda: big.exists() and not os.statvfs(root / ".launch").f_bavail)
-        time.sleep(2)  # the worker has tried to record the end of the job
-        assert worker.poll() is None
+        while b"free space on this disk" not in worker.stderr.readline():  # it has tried to record the end of the job
+            assert worker.poll() is None
         big.unlink()
         queue.until_states("failed", "finished")
         assert "done" in queue.log(2) and queue.left() == []
-        worker.terminate()
-        assert b"free space on this disk" in worker.communicate(timeout=10)[1]
-        queue.table.base.close()
     finally:
+        for each in queue.workers:
+            each.kill()
+            each.communicate()
+        queue.table.base.close()
         subprocess.run(["umount", "--lazy", str(root / ".launch")], check=True)
 
 
@@ -468,30 +467,57 @@ def test_outcomes_of_containers(monkeypatch: pytest.MonkeyPatch, state: Any, cod
     assert Container().outcome({}, code)[0] == outcome
 
 
-def test_a_job_that_cannot_start_because_of_the_engine_stays_in_the_queue(
+def test_a_job_whose_image_cannot_be_built_stays_in_the_queue_and_others_go_on(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tried: list[int] = []
+
     class Broken:
         kind = "container"
         lease = staticmethod(lambda _: {"container": "x"})
         remove = staticmethod(lambda _: None)
 
-        def command(self, *_: Any) -> Any:
+        def command(self, lease: Any, job: dict[str, Any], *_: Any) -> Any:
+            tried.append(job["id"])
             raise RefusalError("The image cannot be built.")
 
     queue.add("")
+    queue.add("")
     project = Namespace(root=queue.root, env={})
     one = worker.Worker(place.folder(queue.root), queue.table, Broken(), None, lambda: project)
-    with pytest.raises(RefusalError):
-        one.tick()
+    one.tick()
     one.tick()  # not at once again
-    assert queue.states() == ["queued"] and "cannot be built" in queue.table.get(1)["note"]
-    assert queue.table.get(1)["starts"] == 1
+    assert tried == [1, 2] and queue.states() == ["queued", "queued"]
+    assert "cannot be built" in queue.table.get(1)["note"] and queue.table.get(1)["starts"] == 1
+    queue.table.claim(2, {}, "")  # and then the disk was full
+    one.tick()
+    assert queue.states() == ["queued", "queued"]
 
     def command(*_: Any) -> Any:
         one._stop()  # the signal arrives during the build
 
     monkeypatch.setattr(Broken, "command", command)
-    one.not_before = 0
+    one.not_before = {}
     one.tick()
-    assert queue.states() == ["queued"] and one.active == {}
+    assert queue.states() == ["queued", "queued"] and one.active == {}
+
+
+def test_a_finished_container_is_not_run_again_because_the_disk_was_full(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise RefusalError("The disk is full.")
+
+    nothing = lambda *_: None  # noqa: E731
+    outcomes = iter([("finished", "", 0)])  # asked again, the container is gone
+    runner = Namespace(signal=nothing, alive=nothing, remove=nothing, outcome=lambda *_: next(outcomes))
+    one = worker.Worker(place.folder(queue.root), queue.table, runner, None, nothing)
+    queue.table.claim(queue.add(""), {}, "")
+    started = Namespace(process=Namespace(poll=lambda: 0, returncode=0), close=nothing)
+    one.active[1] = worker.Active(queue.table.get(1), {}, started, [])
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.table, "end", full)
+        with pytest.raises(RefusalError):
+            one.tick()
+    one.tick()
+    assert queue.states() == ["finished"]

@@ -117,11 +117,12 @@ def test_options_that_would_have_no_effect(root: Path, words: str, capsys: pytes
     assert (shown.out + shown.err).count("\n") == 1
 
 
-def test_damaged_runs_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_damaged_runs_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     """A sample of benchmarks/experiments.py, which has 1,000."""
     row = '{"step": %d, "held_out_loss": %s}\n'
+    whole = row % (1, 2.5) + row % (2, "null") + row % (3, "1e999")
     files = {
-        "whole": {"run.json": '{"starts": [{}], "settings": {}}', "metrics.jsonl": row % (1, 2.5) + row % (2, "null")},
+        "whole": {"run.json": '{"starts": [{}], "settings": {}}', "metrics.jsonl": whole},
         "cut": {"metrics.jsonl": row % (1, 0.5) + '{"step": 2, "held'},  # by a kill: it is not damaged
         "binary": {"run.json": "\x00\xff", "metrics.jsonl": "\x00\n\x01\n"},
         "none": {},
@@ -138,6 +139,15 @@ def test_damaged_runs_are_named(root: Path, capsys: pytest.CaptureFixture[str]) 
     assert {job["gpu_hours"] for job in found["jobs"]} == {1.0}
     notes = [row[-1] for row in ledger.table(found)[1:]]
     assert notes[2] == "metrics.jsonl is damaged; run.json is damaged" and notes[3] == "no metrics"
+    # what has not changed is not read again
+    (root / ".launch/jobs").mkdir(parents=True)
+    assert ledger.compare(root, jobs) == found
+    with monkeypatch.context() as patch:
+        patch.delattr(ledger, "numbers")
+        assert ledger.compare(root, jobs[:3]) == {**found, "jobs": found["jobs"][:3]}
+    write(root, "outputs/cut/metrics.jsonl", files["cut"]["metrics.jsonl"] + "\n" + row % (3, 0.25))
+    write(root, ledger.OUTCOMES, (root / ledger.OUTCOMES).read_text() + "damaged")
+    assert [job["best"] for job in ledger.compare(root, jobs)["jobs"]] == [2.5, 0.25, None, None]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,26 @@ def test_nothing_gets_through(service: Service, request_: Any, expected: int) ->
     assert list(answer) == ["error"] and answer["error"].endswith(".") and service.token not in str(answer)
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert len(service.ask("GET", "/jobs")[2]["jobs"]) == before
+
+
+def test_submissions_that_come_at_once(service: Service) -> None:
+    """They share one transaction, in which one that is refused changes nothing for the others."""
+
+    def submit(at: int) -> tuple[int, Any]:
+        content = {
+            "command": ["python3", "-m", "small.train"],
+            "latest": at % 3 == 0,
+            "after": 10**9 if at % 8 == 5 else None,
+        }
+        status, _, answer = service.ask("POST", "/jobs", content)
+        return status, answer
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(submit, range(16)))
+    assert [status for status, _ in answers] == [404 if at % 8 == 5 else 201 for at in range(16)]
+    numbers = sorted(answer["id"] for status, answer in answers if status == 201)
+    assert numbers == [*range(numbers[0], numbers[0] + 14)]
+    service.until(lambda: {service.state(number) for number in numbers} == {"finished"})
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from gpukit.host import shared
 from gpukit.host.git import attempt, git, names, sources
 from gpukit.host.shared import SHARED
 from gpukit.project.location import ADOPTED, is_adopted, located
-from gpukit.project.messages import RefusalError
+from gpukit.project.messages import RefusalError, plain
 
 PLACE = ".launch/jobs"
 REFS = "refs/gpukit/jobs"
@@ -34,6 +34,7 @@ DAYS = 30  # for which code is kept after the end of its last job, for retries
 FRESH = 2.0  # seconds in which a file can change again without another time, on coarse file systems
 LARGE = 100e6  # bytes of a new file that is probably data: GitHub refuses larger ones
 MANY = 1e9  # bytes of all new files
+FULL = 1e6  # bytes that are free on a full disk, at most
 NOT_KEPT = ("/outputs", "/data", "__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
 NOT_KEPT += ("/cluster/image.*", "/cluster/*.status")
 AUTHOR = {f"GIT_{role}_{what}": "gpukit" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -58,8 +59,8 @@ def freeze(root: Path, otherwise: str = LATEST) -> str:
     repository = root / ".git" if own else place / "code.git"
     about = {path: found for path in files if (found := lstat(f"{root}/{path}"))}
     state = state_of(repository if own else None, about)
-    last = remembered(place)
-    if state and state == last.get("state") and last["refs"] == references(root, repository, last["commit"]):
+    last = remembered(place / LAST)
+    if state and state == last.get("state") and is_kept(root, repository, last["commit"]):
         return str(last["commit"])
     if not own and not repository.exists():
         with tempfile.TemporaryDirectory(prefix="freeze-", dir=place) as draft:
@@ -95,11 +96,11 @@ def freeze(root: Path, otherwise: str = LATEST) -> str:
         env = {"GIT_DIR": str(repository), **AUTHOR, **dates}
         commit = git(root, "commit-tree", tree, *above, "-m", message, **env).strip()
     git(root, "update-ref", f"{REFS}/{commit}", commit, GIT_DIR=str(repository))
-    remember(place, {"state": state, "commit": commit, "refs": [commit, *head[:1]]})
+    remember(place / LAST, {"state": state, "commit": commit})
     return commit
 
 
-# What was frozen last: a submission of the same files needs two processes of git instead of eight.
+# What was frozen last: a submission of the same files needs one process of git instead of eight.
 
 
 def state_of(repository: Path | None, about: dict[str, os.stat_result]) -> str:
@@ -122,24 +123,25 @@ def lstat(path: str) -> os.stat_result | None:
         return None
 
 
-def references(root: Path, repository: Path, commit: str) -> list[str]:
-    """The commits of the code's own ref and of HEAD, as far as they exist."""
-    asked = ("rev-parse", "--revs-only", f"{REFS}/{commit}", "HEAD")
-    return attempt(root, *asked, GIT_DIR=str(repository)).out.split()
+def is_kept(root: Path, repository: Path, commit: str) -> bool:
+    """Whether a commit still has its ref, which is a file of its own until `git gc`."""
+    if (repository / REFS / commit).is_file():
+        return True
+    return attempt(root, "rev-parse", "--quiet", "--verify", f"{REFS}/{commit}", GIT_DIR=str(repository)).code == 0
 
 
-def remembered(place: Path) -> dict[str, Any]:
+def remembered(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads((place / LAST).read_text(encoding="ascii")))
+        return dict(json.loads(path.read_text(encoding="ascii")))
     except (OSError, ValueError, TypeError):
         return {}
 
 
-def remember(place: Path, facts: dict[str, Any]) -> None:
-    with tempfile.TemporaryDirectory(prefix="freeze-", dir=place) as draft:
-        new = Path(draft, LAST)
+def remember(path: Path, facts: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="freeze-", dir=path.parent) as draft:
+        new = Path(draft, path.name)
         new.write_text(json.dumps(facts), encoding="ascii")
-        new.replace(place / LAST)
+        new.replace(path)
 
 
 def made(root: Path) -> Path:
@@ -222,9 +224,7 @@ def repository_of(root: Path, commit: str) -> Path:
     for repository in repositories(root):
         if attempt(root, "cat-file", "-e", f"{commit}^{{commit}}", GIT_DIR=str(repository)).code == 0:
             return repository
-    raise RefusalError(
-        f"The code {commit[:10]} is no longer in this project's repository: submit the job again.", id="code-gone"
-    )
+    raise RefusalError(f"The code {commit[:10]} is no longer in this project's repository: submit the job again.")
 
 
 def keep(root: Path, commit: str) -> None:
@@ -242,48 +242,60 @@ def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None
 
     With links to what it shares (host/shared.py). Without `links`, for containers: with empty folders for outputs/ and
     data/, and .git/shared, at which the container has `borrowed(...)`.
+
+    Raises RefusalError if the code is gone, or cannot be written; then nothing of it is left.
     """
     head = folder / ".git/HEAD"
     same = head.is_file() and head.read_text(encoding="utf-8").strip() == commit
     if same and shared.is_linked(root, folder) == links:
         return
-    remove(root, folder, f"job-{folder.name}-files")  # it was for a container, or is for one now
     repository = repository_of(root, commit)
     draft = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(draft, ignore_errors=True)
-    git(root, "init", "--quiet", "--template=", str(draft))
+    try:
+        remove(root, folder, f"job-{folder.name}-files")  # it was for a container, or is for one now
+        write(root, repository, commit, draft, links)
+        draft.rename(folder)
+    except (OSError, RefusalError) as error:
+        why = "this disk is full" if shutil.disk_usage(folder.parent).free < FULL else str(error).rstrip(".")
+        raise RefusalError(f"The code {commit[:10]} cannot be checked out: {why}.") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write(root: Path, repository: Path, commit: str, folder: Path, links: bool) -> None:
+    """A repository that borrows the objects of another one, with the files of a commit."""
+    git(root, "init", "--quiet", "--template=", str(folder))
     for part in ("info", "shared", "objects/info"):
-        (draft / ".git" / part).mkdir(parents=True, exist_ok=True)
+        (folder / ".git" / part).mkdir(parents=True, exist_ok=True)
     exclude = NOT_KEPT if not is_adopted(root) else NOT_KEPT[len(SHARED) :]
-    (draft / ".git/info/exclude").write_text("".join(f"{each}\n" for each in exclude), encoding="utf-8")
-    borrowed = draft / ".git/objects/info/alternates"
-    objects = os.path.relpath(repository / "objects", draft / ".git/objects")
-    borrowed.write_text(f"{objects}\n", encoding="utf-8")
-    settings = [
-        "-c",
-        "core.hooksPath=/dev/null",
-        "-c",
-        f"lfs.storage={repository / 'lfs'}",
-        "-c",
-        "advice.detachedHead=0",
-    ]
-    git(draft, *settings, "checkout", "--quiet", "--detach", commit, GIT_LFS_SKIP_SMUDGE="0")
+    (folder / ".git/info/exclude").write_text("".join(f"{each}\n" for each in exclude), encoding="utf-8")
+    alternates = folder / ".git/objects/info/alternates"
+    objects = os.path.relpath(repository / "objects", folder / ".git/objects")
+    alternates.write_text(f"{objects}\n", encoding="utf-8")
+    lfs = repository / "lfs"
+    settings = ["core.hooksPath=/dev/null", "advice.detachedHead=0", f"lfs.storage={lfs}"]
+    if lfs.is_dir():  # without a filter (git LFS sets `process`), git would write pointers as files
+        settings += ["filter.lfs.required=1", "filter.lfs.smudge="]
+    options = [part for setting in settings for part in ("-c", setting)]
+    done = attempt(folder, *options, "checkout", "--quiet", "--detach", commit, GIT_LFS_SKIP_SMUDGE="0")
+    if done.code:
+        raise RefusalError(plain(done.err))
     if not links:
-        borrowed.write_text("../shared\n", encoding="utf-8")
+        alternates.write_text("../shared\n", encoding="utf-8")
     if is_adopted(root):
-        shared.link(root, draft, links)
+        shared.link(root, folder, links)
     for name in SHARED if not is_adopted(root) else ():
         (root / name).mkdir(exist_ok=True)
-        part = draft / name
+        part = folder / name
         if part.is_symlink() or part.is_file():
             part.unlink()
         elif part.is_dir():
             shutil.rmtree(part)
         if links:
-            part.symlink_to(os.path.relpath(root / name, draft))
+            part.symlink_to(os.path.relpath(root / name, folder))
         else:
             part.mkdir()
-    draft.rename(folder)
 
 
 def remove(root: Path, folder: Path, name: str) -> str:
@@ -304,15 +316,18 @@ def remove(root: Path, folder: Path, name: str) -> str:
         left = [path.name for path in folder.iterdir() if path.name not in (*ours, ".git")]
     outputs = located("outputs", root) / name
     home = shared.home(root, folder, left) if is_adopted(root) else set()
-    for path in left:
-        place = root / path if path in home else outputs / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # another command does the same
-            shutil.move(folder / path, place)
     gone = folder.with_name(f"{folder.name}.gone")  # at once: of a part, it could not be told what the job wrote
-    shutil.rmtree(gone, ignore_errors=True)  # of a remove that was killed
-    with contextlib.suppress(FileNotFoundError):
-        folder.rename(gone)
+    try:
+        for path in left:
+            place = root / path if path in home else outputs / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another command does the same
+                shutil.move(folder / path, place)
+        shutil.rmtree(gone, ignore_errors=True)  # of a remove that was killed
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(gone)
+    except OSError as error:
+        return f"its checkout {folder} cannot be removed ({error.strerror})"
     shutil.rmtree(gone, ignore_errors=True)
     return f"files that it wrote elsewhere are in {outputs.relative_to(root)}" if not home.issuperset(left) else ""
 

@@ -68,11 +68,13 @@ def is_service(root: Path) -> bool:
 
 
 def fingerprint(root: Path) -> str:
-    """A hash of the files that determine the environment of jobs."""
+    """A hash of the files that determine the environment of jobs; of gpukit's wheel, its name says which one it is."""
     digest = hashlib.sha256()
+    for wheel in sorted(located("vendor", root).glob("*.whl")):
+        digest.update(f"{wheel.name}\n".encode())
     files = [located(name, root) for name in ("Dockerfile", "apt.txt", "stack.json")]
     files += [root / name for name in dependencies.files(root)]
-    files += [*sorted(root.glob(".devcontainer/**/devcontainer.json")), *sorted(located("vendor", root).glob("*.whl"))]
+    files += sorted(root.glob(".devcontainer/**/devcontainer.json"))
     for path in files:
         with contextlib.suppress(OSError):
             content = path.read_bytes()

@@ -206,14 +206,13 @@ def jobs(root: Path, options: Any) -> int:
             table.move(number)
             say(f"Job {number} is the next one.")
             return reported(root, options, 0)
-        if action == "retry":
-            new = retried(table, root, number)
-            sentence = f"Job {new} is in the queue: the same command, code, and run as job {number}."
-            submitted(root, table.get(new), options, sentence)
         if action == "cancel":
             return reported(root, options, cancel(table, place, number, options))
-        if action == "retry" and queue.WorkerLock(place).holder() is None:
-            say(idle(root, options))
+        new = retried(table, root, number)
+        sentence = f"Job {new} is in the queue: the same command, code, and run as job {number}."
+        submitted(root, table.get(new), options, sentence)
+    if queue.WorkerLock(place).holder() is None:
+        say(idle(root, options))
     return 0
 
 
@@ -465,6 +464,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         print(json.dumps(contract.job_as_json(root, job, detailed=True)))
         return 0
     run = run_of(job["command"])
+    log = contract.log_of(root, job)
     stamp = {
         name: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job[name])) if job[name] else ""
         for name in ("submitted", "started", "ended")
@@ -485,7 +485,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         **stamp,
         "ran": duration(job["ran"]),
         "starts": job["starts"],
-        "log": root / contract.log_of(root, job) if contract.log_of(root, job) else "",
+        "log": root / log if log else "",
         **{name: job[name] for name in kubernetes.SHOWN if job.get(name)},
     }
     for name, value in facts.items():

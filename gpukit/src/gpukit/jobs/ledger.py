@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from gpukit.host import frozen
 from gpukit.host.git import git
 from gpukit.jobs.progress import TAIL, clean, facts_of, number, parse, read, run_folder, run_of
+from gpukit.project.location import located
 
+OUTCOMES = ".launch/jobs/outcomes.json"  # of the runs that were compared
 MOST = 1000  # jobs that have ended, if none are named
 METRICS_BYTES = 8 << 20  # read of the end of each metrics.jsonl
 BETTER = "held_out_loss"  # than "loss", if any of the jobs has it
@@ -31,13 +34,19 @@ def compare(root: Path, jobs: list[dict[str, Any]], metric: str = "") -> dict[st
     names = dict.fromkeys(name for each in given for name in each if name != "--name")
     differing = [name for name in names if len({each.get(name) for each in given}) > 1]
     changed = changes(root, [job.get("code", "") for job in jobs])
+    outcomes = located(OUTCOMES, root)
+    known = frozen.remembered(outcomes)
+    before = dict(known)
     rows = []
     for job, folder, each in zip(jobs, folders, given):
         row = {name: job[name] for name in ("id", "state", "note", "command", "starts")}
         row.update(run=run_of(job["command"]), code=job.get("code", ""), changed=changed.get(job.get("code", "")))
         row.update(options={name: each.get(name) for name in differing}, gpu_hours=job["ran"] * job["gpus"] / 3600)
-        row.update(outcome(folder, metric, highest, each.get("--seed")))
+        row.update(remembered(known, folder, metric, highest))
+        row["seed"] = each.get("--seed", row["seed"])
         rows.append(row)
+    if known != before:
+        frozen.remember(outcomes, known)
     return {"metric": metric, "highest": highest, "differing": differing, "jobs": rows}
 
 
@@ -45,11 +54,31 @@ def log_of(folder: Path | None, most: int) -> bytes:
     return read(folder / "metrics.jsonl", most)[0] if folder else b""
 
 
-def outcome(folder: Path | None, metric: str, highest: bool, seed: str | None) -> dict[str, Any]:
+def remembered(known: dict[str, Any], folder: Path | None, metric: str, highest: bool) -> dict[str, Any]:
+    """The outcome, which is read again only if the files have changed: a long run's metrics are tens of megabytes."""
+    if folder is None:
+        return outcome(None, metric, highest)
+    name = f"{folder.name} {metric}"
+    files = [stamp(folder / file) for file in ("metrics.jsonl", "run.json")]
+    if known.get(name, {}).get("files") != files:
+        known[name] = {"files": files, "outcome": outcome(folder, metric, highest)}
+    return dict(known[name]["outcome"])
+
+
+def stamp(path: Path) -> list[int]:
+    try:
+        about = path.lstat()
+    except OSError:
+        return []
+    return [about.st_ino, about.st_size, about.st_mtime_ns]
+
+
+def outcome(folder: Path | None, metric: str, highest: bool) -> dict[str, Any]:
     """The last and the best value of the metric, the step, the seed, the memory in GB, and what is `damaged`."""
     log = log_of(folder, METRICS_BYTES)
-    values = [*map(float, numbers(log, metric))]
-    memory = {*(numbers(log, "gpu_memory_gb") or numbers(log, "memory_gb"))}  # the same ones again and again
+    values = finite(numbers(log, metric))
+    gauge = "gpu_memory_gb" if b'"gpu_memory_gb"' in log else "memory_gb"
+    memory = finite({*numbers(log, gauge)})  # the same ones again and again
     whole = log.rpartition(b"\n")[0]
     last = parse(whole.rpartition(b"\n")[2])
     damaged = ["metrics.jsonl"] if log.strip() and number(last, "step") is None else []
@@ -63,15 +92,19 @@ def outcome(folder: Path | None, metric: str, highest: bool, seed: str | None) -
         "last": values[-1] if values else None,
         "best": (max if highest else min)(values, default=None),
         "step": None if step is None else int(step),
-        "seed": seed if seed is not None else settings.get("seed"),
-        "memory_gb": max(map(float, memory), default=None),
+        "seed": settings.get("seed"),
+        "memory_gb": max(memory, default=None),
         "damaged": damaged,
     }
 
 
 def numbers(log: bytes, name: str) -> list[bytes]:
-    """All finite values of a figure; by a pattern, because parsing the lines takes twenty times as long."""
+    """All values of a figure; by a pattern, because parsing the lines takes twenty times as long."""
     return re.findall(VALUE % re.escape(name).encode(), log)
+
+
+def finite(texts: Iterable[bytes]) -> list[float]:
+    return [*filter(math.isfinite, map(float, texts))]
 
 
 def options(command: list[str]) -> dict[str, str]:

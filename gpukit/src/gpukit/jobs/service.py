@@ -15,9 +15,7 @@ import json
 import os
 import pkgutil
 import re
-import threading
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,6 +36,7 @@ from gpukit.host.project import secret
 from gpukit.host.queue import HEALTH, TOKEN, WorkerLock, fingerprint, folder
 from gpukit.jobs import ledger
 from gpukit.jobs.commands import compared, named, package, plain, retried
+from gpukit.jobs.contract import FIELDS
 from gpukit.jobs.gpus import gpus
 from gpukit.jobs.metrics import registry
 from gpukit.jobs.progress import progress, run_of
@@ -166,8 +165,6 @@ def application(root: Path, any_command: bool = False) -> Guard:
     place = folder(root)
     token = secret(root / TOKEN)
     app = FastAPI(title="Jobs", version=release(), docs_url=None, redoc_url=None)
-    freezing = Freezing(root)
-    adding = threading.Lock()  # SQLite has one writer at a time, and waits for it less evenly
     page = (pkgutil.get_data("gpukit.jobs", "page.html") or b"").decode()
     metrics = registry(place, root)
     ended: dict[int, Any] = {}  # the progress of jobs that have ended
@@ -190,15 +187,13 @@ def application(root: Path, any_command: bool = False) -> Guard:
         return JSONResponse({"error": f"{error.detail}."}, error.status_code, error.headers)
 
     def view(job: dict[str, Any]) -> dict[str, Any]:
-        names = ("id", "state", "note", "command", "gpus", "priority", "after", "max_hours", "variables", "submitted")
-        names += ("started", "ended", "ran", "starts", "status", "position", "code")
         if job["id"] not in ended or job["state"] not in FINAL:
             found = progress(root, job) if job["starts"] and run_of(job["command"]) else None
             if job["state"] in FINAL:
                 ended[job["id"]] = found
         else:
             found = ended[job["id"]]
-        return {**{name: job[name] for name in names}, "run": run_of(job["command"]), "progress": found}
+        return {**{name: job[name] for name in (*FIELDS, "position")}, "run": run_of(job["command"]), "progress": found}
 
     @app.get("/", response_class=Response)
     def the_page() -> Response:
@@ -242,10 +237,20 @@ def application(root: Path, any_command: bool = False) -> Guard:
         found = compared(root, [int(number) for number in ids.split(",") if number], metric)
         return PlainTextResponse("\n".join(ledger.aligned(ledger.table(found)))) if text else JSONResponse(found)
 
+    def add(latest: bool, jobs: list[dict[str, Any]]) -> list[Any]:
+        project = fingerprint(root)
+        with frozen.submitting(root):
+            code = "" if latest else frozen.freeze(root)
+            with Table(place) as table:
+                return table.submit_all([{**job, "project": project, "code": code} for job in jobs])
+
+    together = {latest: Together(functools.partial(add, latest)) for latest in (True, False)}
+
     @app.post("/jobs", status_code=201)
-    def submit(given: Submission) -> dict[str, Any]:
+    async def submit(given: Submission) -> dict[str, Any]:
         facts = given.model_dump()
-        command = facts.pop("command")
+        latest = facts.pop("latest")
+        command = facts["command"]
         try:
             "\0".join(command).encode()
         except UnicodeEncodeError:
@@ -254,35 +259,29 @@ def application(root: Path, any_command: bool = False) -> Guard:
             raise HTTPException(400, "command: it contains a null character")
         if not any_command:
             try:
-                refuse_other_commands(command, package(root))
-                command = named(command, package(root))
+                name = package(root)
+                refuse_other_commands(command, name)
+                facts["command"] = named(command, name)
             except RefusalError as error:
                 raise HTTPException(400, str(error).rstrip(".")) from None
-            names_run = any(word.partition("=")[0] == "--name" for word in given.command)
-            if names_run and not run_of(command):
+            names_run = any(word.partition("=")[0] == "--name" for word in command)
+            if names_run and not run_of(facts["command"]):
                 raise HTTPException(400, "command: a run's name has letters, digits, dots, dashes, and underscores")
-        project = environment(root, int(time.monotonic()))
-        latest = facts.pop("latest")
-        with frozen.submitting(root):
-            code = "" if latest else freezing.code()
-            with adding, Table(place) as table:
-                number = table.submit(command, project=project, code=code, **facts)
-                note = table.get(number)["note"]
-        return {"id": number, "note": note}
+        return await together[latest].add(facts)
 
     @app.delete("/jobs/{number}")
     def cancel(number: Number) -> dict[str, Any]:
-        with adding, Table(place) as table:
+        with Table(place) as table:
             return {"state": table.cancel(number)}
 
     @app.post("/jobs/{number}/retry", status_code=201)
     def retry(number: Number) -> dict[str, Any]:
-        with adding, Table(place) as table:
+        with Table(place) as table:
             return {"id": retried(table, root, number)}
 
     @app.post("/jobs/{number}/move")
     def move(number: Number) -> dict[str, Any]:
-        with adding, Table(place) as table:
+        with Table(place) as table:
             table.move(number)
         return {}
 
@@ -322,29 +321,37 @@ def application(root: Path, any_command: bool = False) -> Guard:
     return Guard(app, token)
 
 
-class Freezing:
-    """Requests that wait for the same files share one commit, which was begun after all of them had come."""
+class Together:
+    """What comes while `work` does the same for others waits for that, and is then done with all that have come.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.lock = threading.Lock()
-        self.begun = 0.0
-        self.commit = ""
+    Eight submissions that come at once need one commit, one thread, and one write to the disk.
+    """
 
-    def code(self) -> str:
-        arrived = time.monotonic()
-        with self.lock:
-            if self.begun <= arrived:
-                begun = time.monotonic()
-                self.commit = frozen.freeze(self.root)
-                self.begun = begun
-            return self.commit
+    def __init__(self, work: Callable[[list[Any]], list[Any]]) -> None:
+        """`work` is given what has come, and returns a result or a refusal for each."""
+        self.work = work
+        self.waiting: list[tuple[Any, asyncio.Future[Any]]] = []
+        self.task: asyncio.Task[None] | None = None
 
+    async def add(self, one: Any) -> Any:
+        result = asyncio.get_running_loop().create_future()
+        self.waiting.append((one, result))
+        if self.task is None or self.task.done():
+            self.task = asyncio.create_task(self._work())
+        return await result
 
-@functools.lru_cache(1)
-def environment(root: Path, second: int) -> str:
-    """The project's fingerprint; it takes as long as writing a job, so it is not computed more than once per second."""
-    return fingerprint(root)
+    async def _work(self) -> None:
+        while self.waiting:
+            batch = self.waiting
+            self.waiting = []
+            try:
+                done = await run_in_threadpool(self.work, [one for one, _ in batch])
+            except Exception as error:  # of each of them: their requests report it
+                done = [error] * len(batch)
+            for (_, result), outcome in zip(batch, done):
+                if not result.cancelled():
+                    settle = result.set_exception if isinstance(outcome, Exception) else result.set_result
+                    settle(outcome)
 
 
 @functools.cache

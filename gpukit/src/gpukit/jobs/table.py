@@ -25,11 +25,16 @@ OPEN = ("queued", "held", "waiting")
 ALIVE = (*OPEN, "running")  # an index finds these; with `NOT IN {FINAL}`, SQLite would read every job
 # Each brings the schema from one version (PRAGMA user_version) to the next; never edit one that was released.
 MIGRATIONS = [
+    # `code`: a commit, or nothing: the project as it is at the start. `sealed`: what the job has to do without, such as
+    # "credentials network". Few jobs are open and many have ended: no request may read the rows of all of them. The
+    # first index has all that `totals` needs.
     """
     CREATE TABLE jobs (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         state TEXT NOT NULL DEFAULT 'queued',
         command TEXT NOT NULL,
+        code TEXT NOT NULL DEFAULT '',
+        sealed TEXT NOT NULL DEFAULT '',
         gpus INTEGER NOT NULL DEFAULT 1,
         priority INTEGER NOT NULL DEFAULT 0,
         position REAL NOT NULL DEFAULT 0,
@@ -48,20 +53,8 @@ MIGRATIONS = [
         started REAL,
         ended REAL
     );
-    CREATE INDEX jobs_state ON jobs (state);
-    """,
-    # Few jobs are open and many have ended: no request may read the rows of all of them. The first index has all that
-    # `totals` needs.
-    """
-    DROP INDEX jobs_state;
     CREATE INDEX jobs_state ON jobs (state, submitted, started, ended, ran);
     CREATE INDEX jobs_ended ON jobs (ended);
-    """,
-    # The commit of the job's code, empty for the project as it is at the start; and "credentials network": what the
-    # job has to do without.
-    """
-    ALTER TABLE jobs ADD COLUMN code TEXT NOT NULL DEFAULT '';
-    ALTER TABLE jobs ADD COLUMN sealed TEXT NOT NULL DEFAULT '';
     """,
 ]
 
@@ -190,21 +183,21 @@ class Table:
     def submit(self, command: list[str], **facts: Any) -> int:
         """Add a job; its number. `{job}` in the command becomes that number."""
         with self.change() as base:
-            if (
-                facts.get("after") is not None
-                and not base.execute("SELECT 1 FROM jobs WHERE id = ?", (facts["after"],)).fetchone()
-            ):
-                raise RefusalError(f"There is no job {facts['after']} to wait for: `./launch jobs` lists the jobs.")
-            names = ["command", "submitted", *facts]
-            values = ["", time.time(), *(json.dumps(one) if isinstance(one, list) else one for one in facts.values())]
-            marks = ", ".join("?" * len(names))
-            number = base.execute(f"INSERT INTO jobs ({', '.join(names)}) VALUES ({marks})", values).lastrowid
-            command = [word.replace("{job}", str(number)) if word == "--name=job-{job}" else word for word in command]
-            base.execute(
-                "UPDATE jobs SET command = ?, position = ? WHERE id = ?", (json.dumps(command), number, number)
-            )
-            _settle(base)
-        return int(number)
+            return _add(base, command, **facts)
+
+    def submit_all(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any] | RefusalError]:
+        """Add several jobs in one transaction: their ids and notes, or why one of them is refused."""
+        found: list[dict[str, Any] | RefusalError] = []
+        with self.change() as base:
+            for job in jobs:
+                try:
+                    number = _add(base, **job)
+                except RefusalError as refusal:
+                    found.append(refusal)
+                    continue
+                (note,) = base.execute("SELECT note FROM jobs WHERE id = ?", (number,)).fetchone()
+                found.append({"id": number, "note": note})
+        return found
 
     def cancel(self, number: int) -> str:
         """The job's state: canceled, or running while the worker ends it."""
@@ -288,6 +281,21 @@ class Table:
     def end(self, number: int, state: str, ran: float, note: str = "", status: int | None = None) -> None:
         with self.change() as base:
             _end(base, number, state, ran, note, status)
+
+
+def _add(base: Any, command: list[str], after: int | None = None, **facts: Any) -> int:
+    if after is not None and not base.execute("SELECT 1 FROM jobs WHERE id = ?", (after,)).fetchone():
+        raise RefusalError(f"There is no job {after} to wait for: `./launch jobs` lists the jobs.")
+    names = ["command", "submitted", "after", *facts]
+    values = [json.dumps(one) if isinstance(one, list) else one for one in facts.values()]
+    marks = ", ".join("?" * len(names))
+    added = base.execute(f"INSERT INTO jobs ({', '.join(names)}) VALUES ({marks})", ("", time.time(), after, *values))
+    number = int(added.lastrowid)
+    command = [word.replace("{job}", str(number)) if word == "--name=job-{job}" else word for word in command]
+    base.execute("UPDATE jobs SET command = ?, position = ? WHERE id = ?", (json.dumps(command), number, number))
+    if after is not None:
+        _settle(base)
+    return number
 
 
 def _end(base: Any, number: int, state: str, ran: float | None, note: str, status: int | None = None) -> None:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from gpukit.host import frozen
 from gpukit.host.project import Project
 from gpukit.host.queue import A_MINUTE, WorkerLock, boot_id, born, fingerprint
-from gpukit.jobs import records
+from gpukit.jobs import ledger, records
 from gpukit.jobs.runners import Container, JobError, Native, Outside, Started, adopt_orphans, adopted
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.messages import RefusalError, say
@@ -54,6 +54,7 @@ class Active:
         self.begun = self.counted = time.monotonic()
         self.ending = ""  # the state that it gets because of us; "interrupted": the worker stops
         self.deadline = 0.0
+        self.outcome: tuple[str, str, int] | None = None
         self.stuck = False
 
     @property
@@ -90,7 +91,7 @@ class Worker:
         self.stopping = 0
         self.preparing = False
         self.announced = ""
-        self.not_before = 0.0
+        self.not_before: dict[int, float] = {}  # jobs that could not start, and when that is tried again
         self.cleaned = 0.0
         self.grace = A_MINUTE
 
@@ -141,7 +142,8 @@ class Worker:
             self._look_after(active)
         if spent and not self.active:
             self.stopping += 1
-        if not self.stopping and time.monotonic() >= self.not_before:
+        if not self.stopping:
+            self._put_back()
             self._start_what_fits()
         if time.monotonic() - self.cleaned > 3600 or not self.cleaned:
             self.cleaned = time.monotonic()
@@ -207,6 +209,12 @@ class Worker:
 
     # Starting
 
+    def _put_back(self) -> None:
+        """Jobs that were claimed, and whose start or end could not be written down: the disk was full."""
+        for job in self.table.running():
+            if job["id"] not in self.active:
+                self.table.requeue(job["id"], "interrupted; resumes", 0)
+
     def _free(self) -> list[str]:
         taken = {gpu for active in self.active.values() for gpu in active.gpus}
         return [gpu for gpu in self.gpus or ["cpu"] if gpu not in taken]
@@ -222,7 +230,7 @@ class Worker:
             missing = [name for name in job["variables"] if name not in (env or {})]
             if bool(missing) != (job["state"] == "waiting"):
                 self.table.wait(job["id"], missing)
-            if missing or self.stopping:
+            if missing or self.stopping or self.not_before.get(job["id"], 0) > time.monotonic():
                 continue
             if wanted > len(slots):
                 note = f"needs {wanted} GPUs, and this queue has {len(slots)}"
@@ -275,10 +283,12 @@ class Worker:
         except Stopped:
             self.table.requeue(number, "", 0)
             return
-        except RefusalError as refusal:  # the image, the engine, or the environment
+        except RefusalError as refusal:  # its image or its environment: other jobs may have other ones
+            self.not_before[number] = time.monotonic() + RETRY
             self.table.requeue(number, str(refusal), 0)
-            self.not_before = time.monotonic() + RETRY
-            raise
+            if str(refusal) != job["note"]:
+                say(f"Job {number} cannot start: {refusal} Trying again every {RETRY:.0f} seconds.")
+            return
         self.active[number] = Active(job, lease, started, gpus)
         lease.update(pid=started.process.pid, born=born(started.process.pid))
         self.table.update(number, lease=lease)
@@ -291,16 +301,14 @@ class Worker:
         try:
             frozen.check_out(root, job["code"], folder, self.runner.links)
         except RefusalError as refusal:
-            if refusal.id == "code-gone":
-                raise JobError(str(refusal).rstrip(".")) from None
-            raise
+            raise JobError(str(refusal).rstrip(".")) from None
         return folder
 
     def remove_code(self, number: int) -> None:
         """Remove the checkout of a job that has ended."""
         left = frozen.remove(self.place.parents[1], self.place / str(number), f"job-{number}-files")
-        if left:
-            note = self.table.get(number)["note"]
+        note = self.table.get(number)["note"]
+        if left and left not in note:
             self.table.update(number, note="; ".join(filter(None, (note, left))))
             say(f"Job {number}: {left}.")
 
@@ -350,7 +358,9 @@ class Worker:
     def _finish(self, active: Active) -> None:
         """The job's first process has ended: end what it left, prove that it is gone, and record the outcome."""
         number, lease, code = active.number, active.lease, active.started.process.returncode
-        state, note, status = self.runner.outcome(lease, code)
+        if active.outcome is None:  # once: the container is removed below, and writing that down may fail
+            active.outcome = self.runner.outcome(lease, code)
+        state, note, status = active.outcome
         self._sweep(active)
         if self.runner.alive(lease):
             if not active.stuck:
@@ -375,8 +385,11 @@ class Worker:
         self.active.pop(number)
         self.used += (time.monotonic() - active.begun) / 3600 * len(active.gpus)
         say(f"Job {number}: {state}" + (f" ({note})." if note else "."))
-        if self.table.get(number)["state"] in FINAL:
+        job = self.table.get(number)
+        if job["state"] in FINAL:
             self.remove_code(number)
+            with contextlib.suppress(RefusalError):  # so that `jobs compare` need not read the metrics of all jobs
+                ledger.compare(self.place.parents[1], [job])
 
     def _sweep(self, active: Active) -> None:
         """End the processes that the job left behind."""
