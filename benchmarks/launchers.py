@@ -23,7 +23,8 @@ from harness import ROOT, Benchmark, say
 
 from tests.cluster.conftest import RUN, Project, quiet
 from tests.cluster.environments import environment
-from tests.cluster.slurm import Slurm, free_ports
+from tests.cluster.slurm import Slurm
+from tests.ports import free_port
 
 STEPS = 60
 RAY = "ray[train]==2.60.0"
@@ -73,7 +74,7 @@ def torchrun(project: Project, *options: str, nodes: int = 1, name: str) -> None
 
 def skypilot(project: Project, name: str) -> None:
     task = yaml.safe_load((project.folder / "cluster/sky.yaml").read_text(encoding="utf-8"))
-    run = task["run"].replace("29500", str(free_ports(1)[0]))
+    run = task["run"].replace("29500", str(free_port()))
     env = {**task["envs"], "OUTPUTS": str(project.folder / "outputs"), "RUN_NAME": name}
     env |= {"OPTIONS": shlex.join(ARGUMENTS), "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "0"}
     env["SKYPILOT_NODE_IPS"] = "127.0.0.1\n127.0.0.1"
@@ -103,7 +104,7 @@ def ray(project: Project, name: str) -> None:
     env = quiet(PYTHONPATH=os.pathsep.join(map(str, path)), RAY_TRAIN_V2_ENABLED="1", HOME=str(project.folder.parent))
     # otherwise, it starts its workers with uv run, as this process was started
     env["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    arguments = [str(free_ports(1)[0]), str(project.folder), *ARGUMENTS, "--name", name]
+    arguments = [str(free_port()), str(project.folder), *ARGUMENTS, "--name", name]
     together([[python, "-c", JOB, *arguments]], project.folder, [env])
 
 
@@ -112,7 +113,7 @@ def main() -> None:
         bench.spare.chmod(0o755)
         made = bench.project("made", hardware="cpu", workflow="scripts", cluster="[slurm, skypilot]")
         project = Project(bench.spare / "project", made)
-        meeting = ["--master-addr=127.0.0.1", f"--master-port={free_ports(1)[0]}"]
+        meeting = ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
         two = ["--nnodes=2", "--nproc-per-node=1", *meeting]
         ways: dict[str, Callable[[str], object]] = {
             "torchrun, two processes": lambda name: torchrun(project, "--standalone", "--nproc-per-node=2", name=name),

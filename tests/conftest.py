@@ -8,12 +8,15 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+import copier._template
 import pytest
 import yaml
 from copier import run_copy
@@ -29,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # The tests start Python hundreds of times, and compiling the imports takes up to 2 s each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The engines of tests marked `engine`; the second accepts GPU requests. With DOCKER_HOST, no other is used unnamed.
 ENGINE = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
@@ -140,6 +144,7 @@ def shuffle_sentences() -> None:
 
 
 HERE = "9999.0.0"  # the tag of the working tree, including uncommitted changes
+NOT_COPIED = ("benchmarks", "docs", "examples", "tests")  # folders that neither Copier nor a hook reads
 
 
 def git(*args: str, cwd: Path) -> str:
@@ -157,18 +162,21 @@ def working_tree() -> list[str]:
 def copier_template(tmp_path_factory: pytest.TempPathFactory, default_gitconfig: object) -> Path:
     """Replaces the fixture of pytest-copier: every released tag, plus the working tree as `HERE`.
 
-    The original commits the tree, and fails on a clean checkout because there is nothing to commit.
+    The original commits the tree, and fails on a clean checkout because there is nothing to commit. Folders that no
+    project is made from are left out, and so is the history: tests clone this several hundred times.
     """
     repository = tmp_path_factory.mktemp("template") / "repository"
-    git("clone", "-q", str(ROOT), str(repository), cwd=ROOT)
-    git("rm", "-rfq", ".", cwd=repository)
+    git("init", "-q", str(repository), cwd=ROOT)
+    git("fetch", "-q", str(ROOT), "refs/tags/*:refs/tags/*", cwd=repository)
     for name in working_tree():
+        if name.split("/")[0] in NOT_COPIED:
+            continue
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, repository / name, follow_symlinks=False)
     git("add", "-A", cwd=repository)
     git("commit", "-qm", "working tree", "--allow-empty", cwd=repository)
     git("tag", HERE, cwd=repository)
-    git("repack", "-adq", cwd=repository)  # it is cloned a few hundred times
+    git("repack", "-adq", cwd=repository)
     return repository
 
 
@@ -193,19 +201,43 @@ def compile_once(
     return COMPILED[key]
 
 
+CLONES: dict[str, tempfile.TemporaryDirectory] = {}
+CLONE = copier._template.clone
+
+
+def clone_once(url: str, ref: str = "HEAD", location: str | None = None) -> str:
+    """A clone that Copier made of a commit before, if there is one: an update needs six, which takes most of its time.
+
+    The last few are kept. Copier reads them, and removes only the empty folder that it made for the clone.
+    """
+    if ref == "HEAD" or not Path(url).is_dir():
+        return CLONE(url, ref, location)
+    source = Path(url)
+    key = git("rev-parse", f"{ref}^{{commit}}", cwd=source) + git("describe", "--tags", "--always", ref, cwd=source)
+    folder = CLONES.pop(key, None)
+    if folder is None:
+        folder = tempfile.TemporaryDirectory(prefix="clone-")
+        CLONE(url, ref, folder.name)
+    CLONES[key] = folder
+    if len(CLONES) > 6:
+        CLONES.pop(next(iter(CLONES))).cleanup()
+    return folder.name
+
+
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
     """Make the many renders of the tests faster.
 
     Skips a `git config` for each file, which only matters on file systems without modes, and asking git whether the
-    template is a bundle; replaces the YAML parser in Python with libyaml, which takes a tenth of the time; and compiles
-    each Jinja text once, not once per render.
+    template is a bundle; replaces the YAML parser in Python with libyaml, which takes a tenth of the time; compiles
+    each Jinja text once, not once per render; and clones each commit of a template once.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("copier._main.is_git_available", lambda: False)
         patch.setattr("copier._vcs.is_git_bundle", lambda path: False)
         patch.setattr("yaml.SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         patch.setattr(Environment, "compile", compile_once)
+        patch.setattr("copier._template.clone", clone_once)
         yield
 
 
@@ -234,8 +266,8 @@ def catalogue() -> dict[str, dict]:
 
 
 DEAR = ("engine", "cluster", "network")  # markers of tests that take long and mostly wait
-SHARED = ("engine", "cluster")  # those whose engines and daemons one process uses at a time
-LONG = ("tests/train/", "tests/test_", "tests/launch/")  # the files that take longest, as they begin: train and render
+# Where the tests are that take longest, as their names begin: what computes beside what mostly waits.
+LONG = ("tests/engine/", "tests/cluster/", "tests/train/", "tests/launch/test_engine", "tests/test_", "tests/launch/")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -245,25 +277,34 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return cores + (config.option.full and config.args_source is pytest.Config.ArgsSource.TESTPATHS)
 
 
+def group(item: pytest.Item) -> str:
+    """What runs in one process: a file, because of its fixtures, or a folder whose files share images or daemons."""
+    file = item.location[0]
+    return next((folder for folder in ("tests/engine/", "tests/cluster/") if file.startswith(folder)), file)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run fast tests first. Several processes start with those that take long, so that all end at the same time.
-
-    The tests of a file stay in one process because of its fixtures, as do all tests that need an engine or Slurm.
-    """
+    """Run fast tests first. Several processes start with those that take long, so that all end at the same time."""
     if config.getoption("shuffle_sentences", False):
         for item in items:
             if item.get_closest_marker("golden"):
                 item.add_marker(pytest.mark.xfail(reason="it holds the sentences", strict=True))
     if not config.option.full:
         items[:] = [item for item in items if not any(item.get_closest_marker(name) for name in FULL_MARKERS)]
-    several = "PYTEST_XDIST_WORKER" in os.environ
-    items.sort(key=lambda item: [bool(item.get_closest_marker(name)) ^ several for name in DEAR])
-    if several:
-        items.sort(key=lambda item: not (any(map(item.get_closest_marker, DEAR)) or item.location[0].startswith(LONG)))
-        for item in items:
-            marked = [name for name in SHARED if item.get_closest_marker(name)]
-            item.add_marker(pytest.mark.xdist_group(marked[0] if marked else item.location[0]))
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        items.sort(key=lambda item: [bool(item.get_closest_marker(name)) for name in DEAR])
+        return
+    dear = {group(item) for item in items if any(map(item.get_closest_marker, DEAR))}
+
+    def rank(item: pytest.Item) -> int:
+        name = group(item)
+        long = (place for place, start in enumerate(LONG) if name.startswith(start))
+        return next(long, len(LONG) + (name not in dear))
+
+    items.sort(key=rank)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
 
 
 @contextlib.contextmanager

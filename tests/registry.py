@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -14,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from tests.conftest import cannot
+from tests.ports import free_port
 
 
 @contextlib.contextmanager
@@ -22,16 +22,14 @@ def running(folder: Path) -> Iterator[str]:
     program = shutil.which("docker-registry")
     if not program:
         cannot("docker-registry is not installed: apt-get install docker-registry")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{free.getsockname()[1]}"
+    host = f"127.0.0.1:{free_port()}"
     storage = {"filesystem": {"rootdirectory": str(folder / "data")}, "delete": {"enabled": True}}
     config = {"version": 0.1, "log": {"level": "error"}, "storage": storage, "http": {"addr": host}}
     (folder / "config.yml").write_text(yaml.safe_dump(config))
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([program, "serve", str(folder / "config.yml")], stdout=log, stderr=log)
     try:
-        for _ in range(100):
+        for _ in range(1200):
             try:
                 urllib.request.urlopen(f"http://{host}/v2/", timeout=10).close()
                 break

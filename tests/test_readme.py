@@ -50,7 +50,7 @@ def run(project: Path, lines: list[str], env: dict[str, str], codes: tuple[int, 
 
 def test_the_first_line_copies_and_trains() -> None:
     assert COPY.endswith(" . ../myproj") and TRY == "../myproj/launch try"
-    assert re.search(r"# .*\bgh:[\w-]+/gpu-template myproj$", FIRST.strip())
+    assert re.search(rf"`{COPY[:-11]}gh:[\w-]+/gpu-template myproj && {TRY[3:]}`", README), "the same, without a clone"
     commands = ["--native --cpu try", "--cpu try", "verify"]
     assert [f"./launch {command}" for command in commands] == LINES
 

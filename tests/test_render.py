@@ -546,6 +546,34 @@ def test_a_readme_uses_two_gpus_only_where_a_machine_can_have_them(
     assert ("--nproc" in (project / "README.md").read_text(encoding="utf-8")) is several
 
 
+def test_the_readme_asks_about_hardware_that_the_project_is_not_for(everything: dict[str, Path]) -> None:
+    for name, project in everything.items():
+        asked = re.findall(r"plan --for (\S+?)`", (project / "README.md").read_text(encoding="utf-8"))
+        targets = {CASES[name]["hardware"], *CASES[name].get("also_on", [])}
+        assert bool(asked) is (targets != {"cpu"}) and not targets & {*asked}, name
+
+
+def test_a_slow_line_does_not_end_a_build(everything: dict[str, Path]) -> None:
+    """uv waits for minutes, or as long as the user says, and a repeated build finds what was downloaded."""
+    for name, project in everything.items():
+        steps = (project / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+        assert any(re.fullmatch(r"ENV UV_HTTP_TIMEOUT=\$\{UV_HTTP_TIMEOUT:-[3-9]\d\d\}", step) for step in steps), name
+        for step in steps:
+            if re.search(r"uv pip install|install\.py", step) and "--no-cache" not in step:
+                assert step.startswith("RUN --mount=type=cache,target=/root/.cache/uv"), step
+        for file in project.glob(".devcontainer/**/devcontainer.json"):
+            args = json.loads(file.read_text(encoding="utf-8"))["build"]["args"]
+            assert args["UV_HTTP_TIMEOUT"] == "${localEnv:UV_HTTP_TIMEOUT}"
+
+
+def test_mlflow_may_do_nothing_but_serve(generate: Callable[..., Path]) -> None:
+    content = yaml.safe_load((generate(tracking=["mlflow"]) / "compose.yaml").read_text(encoding="utf-8"))
+    server = content["services"]["mlflow"]
+    assert server["cap_drop"] == ["ALL"] and server["security_opt"] == ["no-new-privileges:true"]
+    assert server["mem_limit"] and server["pids_limit"] and "MLFLOW_DISABLE_TELEMETRY=true" in server["environment"]
+    assert content["name"] and all(isinstance(port, str) for port in server["ports"])
+
+
 def test_the_readme_names_what_is_downloaded(generate: Callable[..., Path]) -> None:
     """The model and the data that are the default, with their sizes."""
     project = generate(**SCRIPTS)

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -27,6 +26,7 @@ from gpukit.host.registry import Registry
 from gpukit.project.messages import RefusalError
 from tests.conftest import ROOT, git
 from tests.gpukit.web import serving
+from tests.ports import free_port
 from tests.registry import running
 from tests.test_pull_request import GH
 
@@ -226,9 +226,7 @@ def test_an_answer_that_is_an_error(public, case, id, remedy):
 
 
 def test_no_network_and_no_image():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{free.getsockname()[1]}"
+    host = f"127.0.0.1:{free_port()}"
     with pytest.raises(RefusalError) as caught:
         Registry(5).digest(f"{host}/x/y:1")
     assert caught.value.id == "registry-unreachable"

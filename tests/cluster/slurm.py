@@ -10,12 +10,13 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.ports import free_port
 
 ROOT = [] if os.getuid() == 0 else ["sudo", "-n", "--preserve-env"]
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "unshare", "nsenter", "setpriv")
@@ -78,16 +79,6 @@ def lacking() -> str:
     return ""
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 class Slurm:
     """A cluster in `folder`, whose path must be short because it contains a socket."""
 
@@ -99,7 +90,7 @@ class Slurm:
         (folder / "hosts").write_text(Path("/etc/hosts").read_text() + f"127.0.0.1 {' '.join(NODES)}\n")
         (folder / "key").write_bytes(os.urandom(128))
         (folder / "key").chmod(0o400)
-        (folder / "slurm.conf").write_text(CONFIG.format(folder=folder, ports=free_ports(3)))
+        (folder / "slurm.conf").write_text(CONFIG.format(folder=folder, ports=[free_port() for _ in range(3)]))
         asked = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, env={"PATH": SBIN}, check=True)
         version = tuple(map(int, re.findall(r"\d+", asked.stdout)[:2]))
         plugin = "disabled" if version >= (23, 2) else "cgroup/v1"

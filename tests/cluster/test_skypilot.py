@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,9 @@ import yaml
 from catalogue import support
 from tests.cluster.conftest import RUN, Project, quiet
 from tests.cluster.environments import environment
-from tests.cluster.slurm import PATIENCE, free_ports
+from tests.cluster.slurm import PATIENCE
 from tests.conftest import cannot
+from tests.ports import free_port
 
 pytestmark = pytest.mark.cluster
 VERSION = "0.14.1"
@@ -101,7 +103,7 @@ def test_a_typo_is_rejected(generate: Callable[..., Path], parsed: Callable[...,
 def test_the_run_section_trains_on_two_machines(project: Project, uninterrupted: dict[int, float]) -> None:
     """On loopback, with the variables that SkyPilot sets; killed and restarted, as on new machines."""
     task = yaml.safe_load((project.folder / "cluster/sky.yaml").read_text(encoding="utf-8"))
-    run = task["run"].replace("29500", str(free_ports(1)[0]))
+    run = task["run"].replace("29500", str(free_port()))
     env = {**task["envs"], "OUTPUTS": str(project.folder / "outputs"), "RUN_NAME": "sky", "SKYPILOT_NUM_NODES": "2"}
     del env["OPTIONS"]
     env |= {"SKYPILOT_NODE_IPS": "127.0.0.1\n127.0.0.1", "SKYPILOT_NUM_GPUS_PER_NODE": "0"}
@@ -123,6 +125,7 @@ def test_the_run_section_trains_on_two_machines(project: Project, uninterrupted:
     try:
         while max(project.losses("sky"), default=0) < 15:
             assert all(node.poll() is None for node in nodes), [node.communicate()[0] for node in nodes]
+            time.sleep(0.1)
     finally:
         for pid in training(project.folder):
             os.kill(pid, 9)

@@ -98,15 +98,16 @@ class Engine:
     @functools.cached_property
     def grants(self) -> bool:
         """Whether an engine accepts a GPU request: if so, the error is that the program does not exist."""
-        probe = f"{SLUG}-probe"
-        if not self.has(probe):
-            content = io.BytesIO()
-            with tarfile.open(fileobj=content, mode="w") as archive:
-                entry = tarfile.TarInfo("usr/bin")
-                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-                archive.addfile(entry)
-            self.ask("import", "-", probe, stdin=content.getvalue())
-        return "no such file" in self.ask("run", "--rm", "--pull=never", "--gpus=all", probe, "/none").stderr
+        probe = f"{SLUG}-probe-{os.getpid()}"
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            entry = tarfile.TarInfo("usr/bin")
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        self.ask("import", "-", probe, stdin=content.getvalue())
+        answer = self.ask("run", "--rm", "--pull=never", "--gpus=all", probe, "/none").stderr
+        self.ask("rmi", probe)
+        return "no such file" in answer
 
     @functools.cached_property
     def gateway(self) -> str:
@@ -453,18 +454,29 @@ def without_request(file: Path) -> None:
     file.write_text(json.dumps(config, indent=2))
 
 
+def names(path: Path) -> list[str]:
+    """What the names of a project's images and networks begin with."""
+    digest = hashlib.sha256(str(path).encode()).hexdigest()
+    variables = path / ".env"
+    composed = re.findall(r"(?m)^COMPOSE_PROJECT_NAME=(.+)$", variables.read_text()) if variables.exists() else []
+    return [f"{SLUG}-{digest[:8]}", *composed]
+
+
 def tidy(engine: Engine, folder: str, projects: list[Path]) -> None:
-    """Remove the containers, images, and networks of the projects in a folder."""
+    """Remove the containers of the projects in a folder, and the images and networks of these projects.
+
+    No others: another run of the tests may be using the engine.
+    """
     row = "\t".join(["{{.ID}}", *(f'{{{{.Label "{label}"}}}}' for label in LABELS)])
     rows = [line.split("\t") for line in engine.ask("ps", "--all", "--no-trunc", f"--format={row}").stdout.splitlines()]
     containers = [identity for identity, *labels in rows if any(label.startswith(folder) for label in labels)]
     if containers:
         engine.ask("rm", "--force", "--volumes", *containers)
     vscode = [f"vsc-.*{hashlib.sha256(str(path).encode()).hexdigest()}" for path in projects]
-    ours = re.compile("|".join([rf"{SLUG}\b", *vscode]))
-    table = engine.ask("images", "--format={{.ID}}\t{{.Repository}}").stdout.splitlines()
-    images = {line.split("\t")[0] for line in table if ours.match(line.split("\t")[1])}
-    if images:
-        engine.ask("rmi", "--force", *images)
-    for network in engine.ask("network", "ls", f"--filter=name={SLUG}", "--format={{.Name}}").stdout.split():
-        engine.ask("network", "rm", network)
+    ours = re.compile("|".join([*(re.escape(name) for path in projects for name in names(path)), *vscode, "(?!)"]))
+    images = engine.ask("images", "--format={{.Repository}}:{{.Tag}}").stdout.splitlines()
+    if found := [image for image in images if ours.match(image)]:
+        engine.ask("rmi", "--force", *found)
+    networks = engine.ask("network", "ls", "--format={{.Name}}").stdout.split()
+    if found := [network for network in networks if ours.match(network)]:
+        engine.ask("network", "rm", *found)

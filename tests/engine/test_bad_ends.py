@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -138,8 +139,9 @@ def test_a_taken_port(project: Callable[..., Project]) -> None:
     one = project("wheel", "notebook")
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", 8888))
-        taken.listen()
+        with contextlib.suppress(OSError):  # somebody else's, which serves as well
+            taken.bind(("127.0.0.1", 8888))
+            taken.listen()
         done = one.launch("notebook")
     try:
         assert done.returncode == 0, done.stderr
@@ -189,7 +191,7 @@ def test_comments_and_trailing_commas(project: Callable[..., Project]) -> None:
     one.stop()
 
 
-@pytest.mark.parametrize("moment", [0.3, 1.5, 4])
+@pytest.mark.parametrize("moment", [0.3, 3])
 def test_ctrl_c_during_the_build(project: Callable[..., Project], moment: float) -> None:
     one = slight(project, "interrupted-build")
     one.write("Dockerfile", (one.path / "Dockerfile").read_text() + f"RUN sleep 30 # {moment}\n")
@@ -203,7 +205,7 @@ def test_ctrl_c_during_the_build(project: Callable[..., Project], moment: float)
     assert not one.engine.has(one.image)
 
 
-@pytest.mark.parametrize("moment", [0.2, 0.6, 1.2, 3])
+@pytest.mark.parametrize("moment", [0.6, 1.2])
 @pytest.mark.parametrize(
     "command", [("run", "--", "sleep", "60"), ("up",), ("notebook",)], ids=lambda command: command[0]
 )

@@ -12,9 +12,8 @@ from gpukit.host.facts import no_gpu
 
 from .conftest import SLUG, Engine, Project, User
 
-UUID = "GPU-8d3f0a52-4c1e-4b7e-9a39-0c2d5b7e1f60"
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-GPUS = {"unset": None, "one": "0", "two": "0,1", "uuid": UUID}
+GPUS = {"unset": None, "two": "0,1"}  # tests/launch/test_engine.py has other forms
 
 
 def facts(engine: Engine, name: str) -> dict[str, Any]:
@@ -186,6 +185,7 @@ def compose(project: Project, *command: str) -> Any:
     return project.run("docker", "compose", "exec", "--no-TTY", "dev", *command)
 
 
+@pytest.mark.parametrize("theirs", [1001], indirect=True)
 def test_images_share_all_layers_but_the_last_two(theirs: Project) -> None:
     """The CLI's image, adapted to this uid, launch's image, and Compose's image."""
     name = theirs.engine.inspect(theirs.up("--remove-existing-container"))["Image"]

@@ -122,10 +122,19 @@ def test_launch_add_without_a_container(guarded: Project, unwanted: dict[str, st
         guarded.up()
 
 
-@KINDS
-@pytest.mark.parametrize("tool", ["pip", "uv"])
+@pytest.mark.parametrize(
+    ("guarded", "tool", "kind"),
+    [
+        *[("wheel", "uv", kind) for kind in ("newer", "another", "required")],
+        *[("ngc", "uv", kind) for kind in ("newer", "another", "required", "numpy")],
+        ("wheel", "pip", "required"),
+        ("ngc", "pip", "numpy"),
+    ],
+    indirect=["guarded"],
+    scope="module",
+)
 def test_in_the_build(guarded: Project, unwanted: dict[str, str], tool: str, kind: str) -> None:
-    """With uv, for pyproject.toml, and with pip, in a step added by a user."""
+    """With uv, for pyproject.toml, and with pip, in a step added by a user, which the same constraints refuse."""
     name = "numpy" if kind == "numpy" else "torch"
     image = guarded.engine.inspect(guarded.image)["Id"]
     file = "pyproject.toml" if tool == "uv" else "Dockerfile"

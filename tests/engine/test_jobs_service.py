@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.ports import free_port
 
 from .conftest import Engine, Project
-from .test_servers import free_port
 
 STEPS = """
 import fcntl, os, signal, sys, time

@@ -97,7 +97,7 @@ def test_no_token_is_readable_inside(project: Callable[..., Project], plain: Eng
 
     one.launched("--no-credentials", "submit", "--", "python3", "-c", LOOK + NETWORK + WAIT)
     one.launched("--cpu", "jobs", "run", "-d", **env)
-    end = time.monotonic() + 120
+    end = time.monotonic() + 180
     while "interfaces" not in one.launch("jobs", "logs", "1").stdout:
         assert time.monotonic() < end
         time.sleep(0.2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,16 +13,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tests.ports import free_port
 from tests.trackers import recorder
 
-from .conftest import PUBLIC, SLUG, Engine, Project
+from .conftest import PUBLIC, Engine, Project
 from .test_secrets import watched
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def ask(url: str, **question: Any) -> Any:
@@ -209,7 +203,7 @@ json.dump([ask("/health"), *(ask("/predict", case) for case in cases)], sys.stdo
 def test_predictions_of_an_exported_model(plain: Engine, project: Callable[..., Project]) -> None:
     """The target `predict`: small; it serves as an ordinary user, read-only, and without a network."""
     one = project(name="predict", on=plain, services=["predict"], tracking=[], credentials=[], data_dir="")
-    image = f"{SLUG}-predict"
+    image = f"{one.image}-predict"
     done = one.run("docker", "build", "--quiet", "--target=predict", f"--tag={image}", ".", timeout=600)
     assert done.returncode == 0, done.stderr
     assert plain.inspect(image)["Size"] - plain.inspect(PUBLIC["wheel"])["Size"] < 200e6

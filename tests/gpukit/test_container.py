@@ -12,6 +12,8 @@ import pytest
 
 from gpukit.project.stack import load
 from gpukit.verify import main as verify
+from gpukit.verify import probes as module
+from gpukit.verify import software
 from gpukit.verify.container import Container
 from gpukit.verify.torch_process import TorchError, TorchProcess
 from gpukit.wheel import writer
@@ -226,3 +228,17 @@ def test_the_real_torch_computes_and_compiles(process):
     assert (result["device"], result["equal"]) == ("cpu", True)
     result = asked.call("compile", "cpu", limit=180)
     assert (result["device"], result["equal"], result["compiled"]) == ("cpu", True, True)
+
+
+def test_a_jupyter_that_does_not_answer_is_no_fault(stack_file, tmp_path, monkeypatch):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "jupyter").write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    (tools / "jupyter").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    monkeypatch.setattr(module, "COMMAND_LIMIT", 0.2)
+    stack = load(stack_file())
+    with Container(stack) as probes:
+        found = software.jupyter(probes, stack)
+    assert (found.status, found.completed, found.cause_id) == ("SKIP", False, "not-answered")

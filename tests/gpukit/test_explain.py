@@ -172,9 +172,9 @@ def test_a_text_pasted_into_a_terminal(tmp_path):
         shown = ""
         for awaited, typed in (("Ctrl-D", f"{LIKELY}\n\x04"), ("[y/n", "n\n"), ("more ", "")):
             while awaited not in shown:
-                assert select.select([ours], [], [], 20)[0], shown
+                assert select.select([ours], [], [], 60)[0], shown
                 shown += os.read(ours, 4096).decode()
             os.write(ours, typed.encode())
             shown = "" if typed else shown
-        assert process.wait(20) == 1
+        assert process.wait(60) == 1
     os.close(ours)

@@ -6,8 +6,10 @@ import contextlib
 import hashlib
 import json
 import re
+import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,6 +97,10 @@ def test_a_cuda_that_is_too_old_for_a_target() -> None:
     ("text", "specifier", "meets"),
     [
         ("2.8.3.post1", "", True),
+        ("2.8.3.post1", "==2.8.3", False),
+        ("2.8.3.post1", ">2.8.3", False),
+        ("2.8.3.post2", ">2.8.3.post1", True),
+        ("2.8.3", "==2.8.3+cu130", True),
         ("2.8.3.post1", ">=2.8.3,<3", True),
         ("2.8.3", "==2.8.*", True),
         ("2.8", "==2.8.0", True),
@@ -320,11 +326,36 @@ def test_parts_are_of_one_version(index: Index) -> None:
     assert not extensions.find("transformer-engine", stack).wheels
 
 
-def test_an_index_that_does_not_respond(monkeypatch: pytest.MonkeyPatch, web: Web) -> None:
+@contextlib.contextmanager
+def trickling() -> Iterator[str]:
+    """A server that never ends the first header of its answer."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def answer() -> None:
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not over.wait(0.05):
+                connection.sendall(b"x")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/{{package}}/"
+    over.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("how", ["drops the connection", "sends a part now and then"])
+def test_an_index_that_does_not_respond(monkeypatch: pytest.MonkeyPatch, web: Web, how: str) -> None:
     monkeypatch.setattr(extensions, "SECONDS", 0.2)
     web.dropped = 99
-    with pytest.raises(RefusalError, match=r"127\.0\.0\.1 cannot be reached"):
-        extensions.find("flash-attn", PROJECTS["h100"])
+    with contextlib.ExitStack() as serving:
+        if how != "drops the connection":
+            monkeypatch.setitem(data("extensions")["indexes"]["astral"], "page", serving.enter_context(trickling()))
+        with pytest.raises(RefusalError, match=r"127\.0\.0\.1 cannot be reached"):
+            extensions.find("flash-attn", PROJECTS["h100"])
 
 
 def test_an_index_that_answers_403_for_what_it_does_not_have(web: Web) -> None:
@@ -403,7 +434,7 @@ def test_add_asks_before_it_trusts_a_publisher(
         monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stdin, "readline", lambda: typed, raising=False)
     with contextlib.nullcontext() if agreed else pytest.raises(RefusalError, match="Nothing was changed"):
-        add.confirm(found, False, ["mamba-ssm"])
+        add.confirm(found, False, ["mamba-ssm"], "pyproject.toml")
     said = capsys.readouterr().err
     assert all(each in said for each in ("mamba-ssm 2.0", "Astral", "0.0 MB", found["mamba-ssm"].wheels[0].file.url))
 
@@ -430,7 +461,8 @@ def folder(tmp_path: Path, stack_data: Callable) -> Callable[..., Path]:
 
 def test_an_update_looks_for_wheels_again(index: Index, folder: Callable[..., Path]) -> None:
     old, new = project("h100", release="2.11.0-cu130"), PROJECTS["both CPUs"]
-    lines = ["torch", pinned("mamba-ssm", old, "amd64"), pinned("private", old, "amd64"), "einops"]
+    mamba = pinned("mamba-ssm", old, "amd64").replace("mamba-ssm @", "mamba-ssm[dev] @")
+    lines = ["torch", mamba, pinned("private", old, "amd64"), "einops"]
     where = folder(old, *lines)
     before = (where / "pyproject.toml").read_text()
     assert extensions.renew(where) == "" and index.web.asked == []
@@ -441,7 +473,8 @@ def test_an_update_looks_for_wheels_again(index: Index, folder: Callable[..., Pa
     assert "mamba-ssm 1.0 -> 2.0" in first and "private 1.0 fits no more" in second
     values = pyproject.Requirements((where / "pyproject.toml").read_text()).values()
     assert [pyproject.name_of(each) for each in values] == ["torch", "mamba-ssm", "private", "einops", "mamba-ssm"]
-    assert all(wheels.pinned(each).built.torch == minor(new.torch) for each in values if "mamba" in each)
+    renewed = [wheels.pinned(each) for each in values if "mamba" in each]
+    assert all((each.built.torch, each.extras) == (minor(new.torch), "[dev]") for each in renewed)
     index.has(page(new, "mamba-ssm"))
     where = folder(new, *lines)
     assert "mamba-ssm 1.0 fits no more: `./launch add mamba-ssm`" in extensions.renew(where)

@@ -128,7 +128,13 @@ BROKEN = {
     "it has init twice": (MAIN, '"init": true,', '"init": true, "init": true,'),
     "/dockerComposeFile: is not allowed": (MAIN, *key('"dockerComposeFile": "../compose.yaml"')),
     "/workspaceFolder": (CPU, '"workspaceFolder": "/workspace"', '"workspaceFolder": "/work"'),
+    "no variable `${localWorkspaceFoldr}`": (MAIN, "--env-file=${localWorkspaceFolder}", "--env-file=${localWorkspaceFoldr}"),
+    "no variable `${workspaceFolder}`": (MAIN, re.compile(r"\$\{\w+\}/.launch/huggingface"), "${workspaceFolder}/.launch/huggingface"),
+    "no program `hs`": (MAIN, re.compile(r'"sh",(?=\s+".devcontainer/init)'), '"hs",'),
+    "do not use the GPU": (MAIN, '"containerEnv": {', '"containerEnv": {"GPUKIT_DEVICE": "cpu",'),
     # devcontainer.json: mounts
+    "no field ` source`": (MAIN, re.compile(r",source=(\S+huggingface,)"), r", source=\1"),
+    "but not the type bind": (MAIN, '"workspaceMount": "type=bind,', '"workspaceMount": "'),
     "two mounts have": (MAIN, *listed("mounts", "type=bind,source=/opt,target=/home/dev/.cache/huggingface")),
     "nothing is mounted at /home": (MAIN, "target=/home/dev/.cache/huggingface", "target=/home/dev/.cache/hf"),
     "`readonly`": (MAIN, "target=/home/dev/.aws,readonly", "target=/home/dev/.aws,readnly"),
@@ -157,6 +163,8 @@ BROKEN = {
     "target is not a path": (MAIN, *flag("-v", "/opt:opt")),
     "--publish is": (MAIN, *flag("-p", "127.0.0.1:web:80")),
     "open to the network": (MAIN, *flag("--publish=8888:8888")),
+    "--name is my/box": (MAIN, *flag("--name=my/box")),
+    "--add-host is box": (MAIN, *flag("--add-host", "box")),
     "--privileged": (MAIN, *flag("--privileged")),
     "--user makes": (CPU, *flag("-u", "root")),
     "with a space": (MAIN, *flag("--hostname=box ")),
@@ -203,7 +211,10 @@ BROKEN = {
     f"{HOST_ENV}: line 1, exported": (HOST_ENV, START, "export NAME=1\n"),
     "value of a secret": (HOST_ENV, "HF_TOKEN\n", "HF_TOKEN=0123456789\n"),
     "value of a secret, in the Dockerfile": ("Dockerfile", "\nWORKDIR /workspace", "\nENV HF_TOKEN=0123\nWORKDIR /workspace"),
+    "`git;` is not the name": ("apt.txt", "\ngit\n", "\ngit; curl\n"),
+    "a command stands above it": (SLURM, "\nset -euo", "\nset -euo pipefail\n#SBATCH --mem=4G\nset -euo"),
     # the answers, the workflows, the ignore files
+    "`pull_request`": (WORKFLOW, "pull_request:", "pull_requests:"),
     "hardware is rtx-30": (ANSWERS, re.compile(r"hardware: .+"), "hardware: rtx-30"),
     "`_src_path`": (ANSWERS, "_src_path:", "_scr_path:"),
     f"{ANSWERS}: line": (ANSWERS, "hardware: ", "hardware: ["),
@@ -213,6 +224,7 @@ BROKEN = {
     ".gitignore: does not keep .env": (".gitignore", "/.env\n", ""),
     ".gitignore: is missing": (".gitignore",),
     # stack.json
+    f"{STACK}: /package": (STACK, re.compile(r'"package": "(\w+)t"'), r'"package": "\1"'),
     f"{STACK}: line": (STACK, re.compile(r"\}\s*\Z"), ""),
     f"{STACK}: /imag": (STACK, *spelled("image", "imag")),
     f"{STACK}: /memory/ipcs": (STACK, *spelled("ipc", "ipcs")),
@@ -227,6 +239,13 @@ BROKEN = {
     "`WORKDIR`": ("Dockerfile", "\nWORKDIR /etc/gpukit", "\nWORKDRI /etc/gpukit"),
     "`tmpfs`": ("Dockerfile", "RUN --mount=type=bind,source=vendor", "RUN --mount=target=/t,type=tmpf RUN --mount=type=bind,source=vendor"),
     "RUN has no mount of the type folder": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN --network=none --mount=type=folder,target=/t true\nWORKDIR /workspace"),
+    "COPY has no flag --form": ("Dockerfile", "COPY --from=tools /layers/torch", "COPY --form=tools /layers/torch"),
+    "no field `sorce`": ("Dockerfile", "type=bind,source=vendor", "type=bind,sorce=vendor"),
+    "sharing=lock": ("Dockerfile", "sharing=locked", "sharing=lock"),
+    "the list of CMD": ("Dockerfile", 'CMD ["bash"]', 'CMD ["bash"'),
+    "COPY needs": ("Dockerfile", "/dependencies/all.txt ./", "/dependencies/all.txt"),
+    "no variable `USER_UDI`": ("Dockerfile", "USER ${USER_UID}", "USER ${USER_UDI}"),
+    "lets other packages replace": ("Dockerfile", "UV_CONSTRAINT=/etc/gpukit/protected", "UV_CONSTRAINT=/etc/gpukit/protectd"),
     "has no line `END`": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN <<END\necho 1\nWORKDIR /workspace"),
     "this ENTRYPOINT": ("Dockerfile", END, '\nENTRYPOINT ["python3"]\n'),
     "this ENTRYPOINT, in the other form": ("Dockerfile", END, "\nENTRYPOINT exec python -m mine\n"),
@@ -256,7 +275,15 @@ BROKEN = {
     "/project/dependencies/1": (PYPROJECT, '"torch",', '"torch", 3,'),
     "does not match, in pyproject.toml": (PYPROJECT, re.compile(r'requires-python = ".+"'), 'requires-python = "3.11+"'),
     f"{STACK}: /python: does not agree with README.md and {PYPROJECT}": (STACK, re.compile(r'"python": "3\.\d+"'), '"python": "3.8"'),
+    f"{PYPROJECT}: /project/version": (PYPROJECT, 'version = "0.1.0"', 'version = "one"'),
     # compose.yaml
+    "/services/mlflow/restart": (COMPOSE, "restart: unless-stopped", "restart: unless-stoped"),
+    "/services/mlflow/cap_drop": (COMPOSE, "cap_drop: [ALL]", "cap_drop: ALL"),
+    "/services/mlflow/mem_limit": (COMPOSE, "mem_limit: 4g", "mem_limit: 4x"),
+    "/services/mlflow/healthcheck/start_period": (COMPOSE, "start_period: 10m", "start_period: ten minutes"),
+    "/services/mlflow/healthcheck/test": (COMPOSE, "test: [CMD,", "test: [CMDD,"),
+    "/services/dev/depends_on": (COMPOSE, "    user: dev\n", "    user: dev\n    depends_on: {mlflow: {condition: service_helthy}}\n"),
+    "one of count:": (COMPOSE, "              device_ids:", "              count: 1\n              device_ids:"),
     f"{COMPOSE}: /name": (COMPOSE, "\nname: ", "\nname: My "),
     "/services/dev/build/dockerfile": (COMPOSE, "context: .\n", "context: .\n      dockerfile: Dockerfile.gpu\n"),
     f"{COMPOSE}: line 5: cannot be read": (COMPOSE, "services:", "services: ["),
@@ -325,6 +352,7 @@ LEGAL = {
     "without Compose: flags for devices": (MAIN, *flag("--device", "/dev/fuse", "--device=/dev/a:/dev/b:rw", "--ulimit", "nofile=1024:2048")),
     "without Compose: a variable": (MAIN, *flag("-e", "TOKENIZERS_PARALLELISM=false", "--env=SSH_KEY_FILE=/workspace/x", "-eHF_HUB_OFFLINE")),
     "without Compose: mounts": (MAIN, *listed("mounts", "type=tmpfs,target=/scratch,tmpfs-size=1g", "type=volume,source=a,target=/a")),
+    "without Compose: other variables": (MAIN, *listed("mounts", "type=volume,source=a-${devcontainerId},target=${containerWorkspaceFolder}/a")),
     "another env file": (MAIN, *flag("--env-file", "${localEnv:HOME}/.demo.env")),
     "rare flags": (MAIN, *flag("--group-add=video", "--sysctl", "net.core.somaxconn=9", "--blkio-weight=500", "--cap-add=IPC_LOCK")),
     "a volume": (MAIN, *flag("--tmpfs=/scratch:size=1g", "--health-cmd=true", "--health-interval=30s", "--restart=no")),
@@ -339,9 +367,11 @@ LEGAL = {
     "more for Slurm": (SLURM, "\n#SBATCH --nodes", "\n##SBATCH --nods=1\n# SBATCH --x\n#SBATCH -p gpu\n#SBATCH --part=gpu\n#SBATCH --mem=0\n#SBATCH --tres-per-task=cpu:1\n#SBATCH --nodes"),
     "another shell": ("launch", "#!/bin/sh", "#! /usr/bin/env -S bash"),
     "variables of a service": (COMPOSE, "    init: true\n    command", "    init: true\n    labels: [\"a=$${HOME\", \"b=${A:-{x}}\", \"c=${B:-${C:-1}}\"]\n    command"),
+    "flags of instructions": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN --security=sandbox [ -d /etc ] && true\nCOPY --link --chmod=755 stack.json $HOME/\n"
+                              'HEALTHCHECK --start-interval=1s CMD ["true"]\nLABEL by=$USER\nCOPY <<END /note\n1\nEND\nWORKDIR /workspace'),
     "a digest": ("Dockerfile", re.compile(r"(BASE_IMAGE:-[^}]+)"), r"\1@sha256:" + "0a" * 32),
     "another stage": ("Dockerfile", "\nFROM system AS tools", "\nFROM busybox AS own\nFROM system AS tools\nCOPY --from=own /bin/sh /own"),
-    "a system package": ("apt.txt", END, "ffmpeg # for video\n"),
+    "a system package": ("apt.txt", END, "ffmpeg # for video\nlibgl1:amd64 curl=8.* libstdc++6/trixie\n"),
     "a variable's name": (HOST_ENV, END, "\n# mine\nMY_TOKEN\nMY_MODE=fast\n"),
     "a dependency": (PYPROJECT, "dependencies = [", 'dependencies = [\n    "einops>=0.8; sys_platform == \'linux\'", "flash-attn @ https://a.b/c.whl",'),
     "another table": (PYPROJECT, "[tool.ruff]", '[dependency-groups]\ndocs = ["zensical"]\n\n[tool.mypy]\nstrict = true\n\n[tool.ruff]'),
@@ -352,6 +382,8 @@ LEGAL = {
     "no workflow": (WORKFLOW,),
     "line ends of Windows": ("Dockerfile", re.compile(r"\n"), "\r\n"),
     "a healthcheck": (COMPOSE, "    init: true\n    command", "    init: true\n    healthcheck: {test: [CMD, 'true'], retries: 3}\n    command"),
+    "how services start": (COMPOSE, "    restart: unless-stopped\n", "    restart: on-failure:3\n    stop_grace_period: 1m30s\n    depends_on: {dev: {condition: service_started, required: false}}\n"),
+    "other triggers": (WORKFLOW, "pull_request:", "merge_group:\n  pull_request:"),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
 }  # fmt: skip
 
@@ -442,6 +474,21 @@ def test_why_no_program_can_read_a_file(projects: list[Path], tmp_path: Path, ch
     problems = Validation(project).problems()
     assert sorted(problem.file for problem in problems) == sorted(changed)
     assert all(says in str(problem) for problem in problems)
+
+
+def test_what_git_ignores_is_missing_in_a_clone(projects: list[Path]) -> None:
+    """Each rule that is to blame is one problem; those of the user count too. Without a repository, nothing is known."""
+    added = ".gitignore", END, "*.env\n/stack.*\n/.vscode/\n"  # the last by choice: no start needs it
+    with edited(projects[0], *added):
+        assert Validation(projects[0]).problems() == []
+        subprocess.run(["git", "init", "-q"], cwd=projects[0], check=True)
+        try:
+            by_rule = {problem.what.split("`")[1]: problem for problem in Validation(projects[0]).problems()}
+        finally:
+            shutil.rmtree(projects[0] / ".git")
+    assert {*by_rule} == {"*.env", "/stack.*"} and {problem.file for problem in by_rule.values()} == {".gitignore"}
+    assert HOST_ENV in by_rule["*.env"].what and STACK not in by_rule["*.env"].what
+    assert STACK in by_rule["/stack.*"].what and "`!/stack.json`" in by_rule["/stack.*"].remedy
 
 
 def test_git_keeps_the_line_ends_of_what_no_program_reads_otherwise(projects: list[Path]) -> None:
@@ -657,7 +704,9 @@ def test_the_command_and_the_hook_say_the_same(projects: list[Path], capfd: pyte
     """The command runs from the wheel with a Python that has no packages, which uv provides."""
     project = projects[0]
     wheel = vendor.put(writer.for_project(ROOT / "gpukit"), project)
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "GPUKIT_PROJECT": str(project)}
+    kept = re.compile(r"PATH|HOME|SSL_CERT_FILE|UV_.*|\w+_proxy", re.IGNORECASE)  # what uv needs to reach its index
+    environment = {name: value for name, value in os.environ.items() if kept.fullmatch(name)}
+    environment["GPUKIT_PROJECT"] = str(project)
     code = f"import sys; sys.path.insert(0, {str(wheel)!r}); from gpukit.cli.main import main; sys.exit(main(['validate']))"
     command = [sys.executable, "-I", "-S", "-c", code]
     try:
@@ -668,7 +717,8 @@ def test_the_command_and_the_hook_say_the_same(projects: list[Path], capfd: pyte
             own = capfd.readouterr()
             if "not checked" in done.stdout:
                 pytest.skip("uv cannot provide jsonschema here")
-            assert (done.stdout, done.stderr, done.returncode) == (own.out, own.err, status)
+            said = re.sub(r"validate: fetching .*\n", "", done.stderr)  # after two seconds
+            assert (done.stdout, said, done.returncode) == (own.out, own.err, status)
         environment["PATH"] = "/nowhere"
         done = subprocess.run(command, env={**environment, "HOME": "/nowhere"}, capture_output=True, text=True)
         assert done.returncode == 2

@@ -222,7 +222,7 @@ while not os.path.exists("outputs/go"): time.sleep(0.01)
     worker = queue.start()
     queue.until((repository / "outputs/started").exists)
     worker.terminate()
-    worker.wait(20)
+    worker.wait(60)
     assert queue.states() == ["queued"] and (repository / ".launch/jobs/1/result.txt").exists()  # to resume
     (repository / "outputs/go").touch()
     queue.start()

@@ -164,18 +164,18 @@ def test_options_of_a_command(command: str, expected: dict[str, str]) -> None:
 
 
 def test_a_budget_is_kept(queue: Queue) -> None:  # noqa: F811
-    """Two GPUs, jobs of different length: what would pass the budget does not start, and what runs saves and ends."""
+    """Jobs of different length: what would pass the budget does not start, and what runs saves and ends."""
     second = 1 / 3600
     saves = "import signal, sys, time; signal.signal(15, lambda *_: (print('saved', flush=True), sys.exit(143)))\n"
-    queue.add(saves + "time.sleep(99)")
+    queue.add(saves + "time.sleep(99)", gpus=8)
     queue.add("import time; time.sleep(0.3)")
     queue.add("", max_hours=1.0)
-    queue.add("import time; time.sleep(0.3)", max_hours=second)
-    queue.add("", gpus=2)  # waits for both GPUs until the budget is used
-    worker = queue.start("0,1", BUDGET=str(6 * second), GRACE="5")
+    queue.add("import time; time.sleep(0.3)", max_hours=10 * second)
+    queue.add("", gpus=10)  # waits for all GPUs until the budget is used
+    worker = queue.start("0,1,2,3,4,5,6,7,8,9", BUDGET=str(80 * second), GRACE="5")
     assert worker.wait(60) == 0, "it ends with the budget"
     used = sum(job["ran"] * job["gpus"] for job in queue.table.recent(100))
-    assert used < 6 + 5, "by less than what a job has to save"
+    assert used < 80 + 8 * 5, "by less than what a job has to save"
     assert queue.states() == ["out of time", "finished", "queued", "finished", "queued"] and "saved" in queue.log(1)
     assert all("--budget" in queue.table.get(number)["note"] for number in (3, 5))
     said = worker.stderr.read()
@@ -188,7 +188,7 @@ def test_a_full_disk_keeps_jobs_waiting(queue: Queue) -> None:  # noqa: F811
     queue.until(lambda: "--keep-free" in queue.table.get(1)["note"])
     assert queue.states() == ["queued"]
     worker.terminate()
-    worker.wait(10)
+    worker.wait(60)
     queue.start(KEEP_FREE="1")
     queue.until_states("finished")
     assert queue.table.get(1)["note"] == ""

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from gpukit.jobs.progress import TAIL, progress, run_of, training_since
 from gpukit.jobs.table import Table
 from tests.conftest import ROOT, cannot
 from tests.jobs.test_service import Service, project
+from tests.ports import free_port
 
 ALERTS = ROOT / "template" / "{% if 'jobs' in services %}monitoring{% endif %}" / "alerts.yml"
 JOB = {
@@ -151,7 +151,7 @@ class FakeNvml(ModuleType):
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         if self.hangs:
-            self.hangs.wait(3)
+            self.hangs.wait(60)
         return 2
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
@@ -232,7 +232,7 @@ def test_a_driver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(0.01)
     assert one.gpus() == [], "other requests do not wait for it"
     hangs.set()
-    thread.join(10)
+    thread.join(60)
     assert one.gpus()
 
 
@@ -421,9 +421,7 @@ def test_prometheus_scrapes_the_service(tmp_path: Path) -> None:
     prometheus = program("prometheus")
     service = Service(project(tmp_path))
     write_run(tmp_path, "job-1")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     shutil.copy(ALERTS, tmp_path / "alerts.yml")
     scrape = {
         "job_name": "gpukit",
@@ -459,5 +457,5 @@ def test_prometheus_scrapes_the_service(tmp_path: Path) -> None:
         service.until(lambda: value('gpukit_jobs_ended_total{outcome="finished"}') == 2)
     finally:
         server.terminate()
-        server.wait(20)
+        server.wait(60)
         service.stop()

@@ -17,6 +17,7 @@ from gpukit.host.queue import TOKEN
 from tests.jobs.test_service import Service, project
 
 pytestmark = pytest.mark.program  # Chromium
+expect.set_options(timeout=60_000)  # milliseconds
 PAGE = Path(__file__).resolve().parents[2] / "gpukit/src/gpukit/jobs/page.html"
 LONG = ["--data=" + "very-long-directory-name/" * 20, *(f"--option-{at}={at}" for at in range(40))]
 # The lowest contrast of the texts that are visible, and which one has it.
@@ -61,7 +62,7 @@ class View:
         self.address = f"http://localhost:{service.port}/"
         self.requests: list[Request] = []
         self.errors: list[str] = []
-        page.set_default_timeout(5000)
+        page.set_default_timeout(60_000)
         page.clock.install()
         page.on("request", lambda request: self.requests.append(request))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -90,7 +91,7 @@ class View:
         return response.value.status
 
     def until_first(self, *numbers: int) -> None:
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while self.order()[: len(numbers)] != list(numbers):
             assert time.monotonic() < end, self.order()
             self.page.wait_for_timeout(20)

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from gpukit.jobs import serve
 from gpukit.jobs.runners import Outside
 from gpukit.jobs.table import Table
 from gpukit.project.messages import RefusalError
+from tests.ports import free_port
 
 SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
 CONFIG = {"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspace"}
@@ -41,9 +41,7 @@ sys.exit(int(sys.argv[-1]) if sys.argv[-1].isdigit() else 0)
 class Service:
     def __init__(self, root: Path) -> None:
         self.root = root
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.output = root / "output"
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
@@ -302,6 +300,9 @@ def test_submissions_that_come_at_once(service: Service) -> None:
         status, _, answer = service.ask("POST", "/jobs", content)
         return status, answer
 
+    gate = service.root / "outputs/gate"
+    gate.parent.mkdir(exist_ok=True)
+    gate.touch()
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(submit, range(16)))
     assert [status for status, _ in answers] == [404 if at % 8 == 5 else 201 for at in range(16)]
@@ -322,9 +323,9 @@ def test_the_server_is_restarted_a_second_service_waits_and_a_stop_keeps_the_que
     service.until(lambda: not service.answers())
     service.until(service.answers)
     second = Service(service.root)
-    time.sleep(0.5)
+    service.until(lambda: "is being processed by the service" in service.output.read_text())
     second.stop()  # it has not touched the job
-    assert "is being processed by the service" in service.output.read_text() and service.state(number) == "running"
+    assert service.state(number) == "running"
     with pytest.raises(RefusalError, match="service"):
         from gpukit.jobs.worker import process
 

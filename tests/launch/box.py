@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.ports import free_port
+
 ABSENT = ("git", "rsync", "sudo")
 NAME = "gpukit-box"  # as the laptop's ~/.ssh/config calls it
 
@@ -57,12 +59,6 @@ class Box:
     def processes(self) -> str:
         """The command lines of all processes of this machine."""
         return subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True, check=True).stdout
-
-
-def free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return trial.getsockname()[1]
 
 
 @contextlib.contextmanager
@@ -141,7 +137,7 @@ def end(pid: int) -> None:
 
 
 def wait_for_port(port: int) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return

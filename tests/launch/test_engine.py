@@ -35,6 +35,7 @@ pytestmark = pytest.mark.engine
 BASE = "standin/python:slim"
 GRANTS, REFUSES = GPU_ENGINE, ENGINE
 SECRET = "planted-3f9a7c"
+PATIENCE = 60  # seconds; on an idle machine, everything ends in a few
 Running = subprocess.Popen[str]
 PODMAN_AS = "/opt/podman/bin/podman-as"
 PODMAN_USER = os.environ.get("GPU_TEMPLATE_PODMAN_USER", "podman-tests")
@@ -60,7 +61,6 @@ class Place:
     inside: int
     home: Path
     lag: float = 0  # seconds until its user's command starts
-    patience: int = 15  # seconds in which a command ends after Ctrl-C
 
 
 HOMES: dict[Path, Place] = {}  # by the folder that the projects are in
@@ -118,7 +118,6 @@ def on_podman() -> Iterator[Place]:
         inside=1000,
         home=Path(tempfile.mkdtemp(prefix="launch-", dir=user.pw_dir)),
         lag=0.5,
-        patience=30,
     )
 
 
@@ -239,12 +238,10 @@ def test_an_engine_that_refuses_gpus(project: Path) -> None:
 
 
 @SAME_ON_PODMAN
-def test_a_gpu_that_is_granted_is_asked_for_quickly(granted: Path) -> None:
-    launch(granted, "preflight", engine=GRANTS)
-    begin = time.monotonic()
-    done = launch(granted, "--gpus", "0,1", "preflight", engine=GRANTS)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert time.monotonic() - begin < 2
+def test_a_gpu_that_is_granted(granted: Path) -> None:
+    for gpus in ("all", "0,1"):
+        done = launch(granted, "--gpus", gpus, "preflight", engine=GRANTS)
+        assert done.returncode == 0, done.stderr
 
 
 @SAME_ON_PODMAN
@@ -258,42 +255,49 @@ def test_a_signal_reaches_the_program_and_is_waited_for(project: Path, number: i
     )
     process = start(project, "--cpu", "run", "--", "python3", "-c", code)
     assert process.stdout.readline() == "ready\n"
-    time.sleep(1)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (42, "saved\n")
     assert left(project) == []
 
 
 def test_every_ctrl_c_reaches_the_program(project: Path) -> None:
     code = (
-        "import signal, time\nseen = []\nsignal.signal(signal.SIGINT, lambda *_: seen.append(1))\n"
-        "print('ready', flush=True)\nwhile len(seen) < 5: time.sleep(0.02)\nprint(len(seen))\n"
+        "import signal, time\nseen = ['ready']\nsignal.signal(signal.SIGINT, lambda *_: seen.append('seen'))\n"
+        "for number in range(6):\n    while len(seen) <= number: time.sleep(0.02)\n"
+        "    print(seen[number], flush=True)\n"
     )
     process = start(project, "--cpu", "run", "--", "python3", "-c", code)
     assert process.stdout.readline() == "ready\n"
-    time.sleep(1)
     for _ in range(5):
         process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-    out, _ = process.communicate(timeout=30)
-    assert (process.returncode, out) == (0, "5\n")
+        assert process.stdout.readline() == "seen\n"
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (0, "")
 
 
 def test_ctrl_c_at_any_moment_leaves_nothing(project: Path) -> None:
-    launch(project, "--cpu", "run", "--", "true")
+    took = duration(project)
     ended = 0
-    for moment in range(1, 20):
-        process = start(project, "--cpu", "run", "--", "sleep", "20")
-        time.sleep(moment * 0.03)
+    for moment in range(1, 11):
+        process = start(project, "--cpu", "run", "--", "sleep", "99")
+        time.sleep(moment * took / 11)
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=HOMES[project.parent].patience)
+        _, error = process.communicate(timeout=PATIENCE)
         assert left(project) == []
         # while Python itself was starting it says so in its own words, whatever the script
         if process.returncode != -signal.SIGINT and not re.match("Fatal Python error: init|KeyboardInterrupt$", error):
             assert process.returncode == 130 and "Traceback" not in error, error
             ended += 1
-    assert ended > 5
+    assert ended > 2
+
+
+def duration(project: Path) -> float:
+    """How long this machine takes from the command to the end of an empty program, in seconds."""
+    launch(project, "--cpu", "run", "--", "true")  # builds the image
+    began = time.monotonic()
+    launch(project, "--cpu", "run", "--", "true")
+    return time.monotonic() - began
 
 
 TRAIN = """\
@@ -312,32 +316,34 @@ def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
     (project / "src/small").mkdir(parents=True, exist_ok=True)
     (project / "src/small/train.py").write_text(TRAIN)
     (project / "small").symlink_to("src/small")  # where Python looks for it
-    launch(project, "--cpu", "run", "--", "true")  # builds the image
-    for moment in (0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, None):
-        code, output = interrupted(project, "try", moment=moment, words=b"training\r")
-        assert code == 130, (moment, output.decode())
-        assert output.count(b"nterrupted") == 1, (moment, output)
-        assert moment or b"Traceback" not in output
+    took, messages = duration(project), 0
+    for part in (0.3, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.2, None):
+        code, output = interrupted(project, "try", moment=part and part * took, words=b"training\r")
+        assert code == 130, (part, output.decode())
+        assert output.count(b"nterrupted") <= 1, (part, output)
+        messages += output.count(b"nterrupted")
+        assert part or (b"Traceback" not in output and b"nterrupted" in output), output
         assert left(project) == []
+    assert messages > 4
     (project / "small").unlink()
 
 
 def test_ctrl_c_on_a_terminal_ends_a_start_at_any_moment(project: Path) -> None:
-    launch(project, "--cpu", "run", "--", "true")  # builds the image
-    program = ["--", "sh", "-c", "echo ready; exec sleep 60"]
-    for command, words, moments in (
-        (["run", *program], b"ready\r", (0.2, 0.3, 0.4, 0.5, 0.7, None)),
-        (["up"], b"is up", (0.3, 0.6)),
-        (["shell", *program], b"ready\r", (0.5, None)),
-        (["notebook"], b"token=", (0.5,)),
+    took = duration(project)
+    program = ["--", "sh", "-c", "echo ready; exec sleep 99"]
+    for command, words, parts in (
+        (["run", *program], b"ready\r", (0.2, 0.4, 0.6, 0.8, 1.0, None)),
+        (["up"], b"is up", (0.4, 0.8)),
+        (["shell", *program], b"ready\r", (0.7, None)),
+        (["notebook"], b"token=", (0.7,)),
     ):
-        for moment in moments:
-            code, output = interrupted(project, *command, moment=moment, words=words)
+        for part in parts:
+            code, output = interrupted(project, *command, moment=part and part * took, words=words)
             if words not in output or "--" in command:
-                assert code == 130, (command, moment, output.decode())
+                assert code == 130, (command, part, output.decode())
             if words in output or b" is up" in output or b"still starting" in output:
                 launch(project, "stop")
-            assert left(project) == [], (command, moment, code, output.decode())
+            assert left(project) == [], (command, part, code, output.decode())
 
 
 def test_what_is_typed_reaches_the_program(project: Path) -> None:
@@ -347,12 +353,12 @@ def test_what_is_typed_reaches_the_program(project: Path) -> None:
     before = termios.tcgetattr(theirs)
     options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "preexec_fn": take_terminal}
     process = start(project, "--cpu", "run", "--", "sh", "-c", "echo ready; read a; stty size; cat", options=options)
-    read_until(ours, b"ready\r", 30)
+    read_until(ours, b"ready\r")
     os.write(ours, b"one\r")
-    seen = read_until(ours, b"123\r", 10)
+    seen = read_until(ours, b"123\r")
     os.write(ours, b"two\r\x04")
-    assert process.wait(timeout=10) == 0
-    assert (seen + read_until(ours, b"two\r\ntwo", 5)).split() == [b"one", b"41", b"123", b"two", b"two"]
+    assert process.wait(PATIENCE) == 0
+    assert (seen + read_until(ours, b"two\r\ntwo")).split() == [b"one", b"41", b"123", b"two", b"two"]
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)
@@ -365,12 +371,12 @@ def interrupted(project: Path, *command: str, moment: float | None, words: bytes
     process = start(project, "--cpu", *command, options=options)
     os.close(theirs)
     place = HOMES[project.parent]
-    wait = moment + place.lag if moment else 30
-    output = read_until(ours, b"" if moment else words, wait)
+    output = read_until(ours, b"", moment + place.lag) if moment else read_until(ours, words)
     os.write(ours, b"\x03")
-    output += read_until(ours, None, place.patience)
+    output += read_until(ours, b"")
     os.close(ours)
-    return process.wait(timeout=1), output
+    code = process.wait(PATIENCE)
+    return 130 if code == -signal.SIGINT else code, output  # as a shell says it
 
 
 def take_terminal() -> None:
@@ -379,7 +385,7 @@ def take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def read_until(terminal: int, words: bytes | None, seconds: float) -> bytes:
+def read_until(terminal: int, words: bytes, seconds: float = PATIENCE) -> bytes:
     """What a terminal shows, until it shows the words, is closed, or the time is over."""
     until, seen = time.monotonic() + seconds, b""
     while (rest := until - time.monotonic()) > 0 and not (words and words in seen):

@@ -129,11 +129,11 @@ def test_an_engine_that_hangs_while_it_is_asked_for_the_gpu(machine, tmp_path: P
     root = machine(driver="No driver")
     monkeypatch.setattr(first_run, "refusal", preflight.refusal)
     docker = tmp_path / "bin/docker"
-    docker.write_text("#!/bin/sh\nexec /bin/sleep 20\n")
+    docker.write_text("#!/bin/sh\nexec /bin/sleep 200\n")
     docker.chmod(0o755)
     began = time.monotonic()
     assert ways(root) == [(NATIVE, False)]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert capsys.readouterr().err == "Asking Docker for the GPU ...\n"
 
 
@@ -148,7 +148,7 @@ def test_an_engine_that_hangs_is_given_up_in_seconds(tmp_path: Path, monkeypatch
         began = time.monotonic()
         env = {"PATH": str(Path(shutil.which("docker")).parent), "DOCKER_HOST": f"unix://{tmp_path / 's'}"}
         assert first_run.of_engine(Project(root, env)) == "Docker did not respond within 0.5 s"
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
 
 def test_the_report_has_the_loss_its_plot_and_the_next_commands(machine, monkeypatch, capsys) -> None:

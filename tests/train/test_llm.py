@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from exactrun import checkpoint
-from tests.train.test_ranks import free_port
+from tests.ports import free_port
 from tests.train.test_script import at_step, same, sentence, weights
 from tests.train.trainee import LIMIT, PROCESSES, Started, Trainee
 

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 import torch
 
 from exactrun.ranks import Ranks
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def test_one_process_has_no_group():

@@ -116,7 +116,8 @@ class Record:
                 changes[kind] = Result(code, text, timed_out=words == ["late"])
             elif kind == "smi":
                 log = f"<nvidia_smi_log><driver_version>580.95.05</driver_version>{text}</nvidia_smi_log>"
-                changes[kind] = smi.read(Result(None, err=text, timed_out=True) if words else Result(0, log))
+                failed = Result(None if words == ["late"] else 15, err=text, timed_out=words == ["late"])
+                changes[kind] = smi.read(failed if words else Result(0, log))
             elif kind == "log":
                 changes[kind] = text if not words else None
             elif kind == "stderr":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from gpukit.plan import extensions
 from gpukit.plan import main as plan
 from gpukit.plan import packages as planned
 from gpukit.plan.extensions import Found
-from gpukit.project import pyproject
+from gpukit.project import dependencies, pyproject
 from gpukit.project.messages import RefusalError, plain, say
 from gpukit.project.stack import Stack, StackError, load
 
@@ -42,12 +43,12 @@ def add(project: Project, packages: list[str], native: bool, yes: bool) -> int:
 
     def judge(new: list[str]) -> None:
         if found:
-            confirm(found, yes, names)
+            confirm(found, yes, names, dependencies.edited(project.root))
         with status_line() as show:
             show(f"Looking for wheels of {', '.join(map(shown, new))}")
             try:
                 findings = look(project, new, native)
-            except (RefusalError, StackError):  # no uv on this host, or an index that does not respond
+            except StackError:
                 return
         for finding in findings:
             if finding.cause_id in REFUSED and finding.status == "FAIL":
@@ -95,7 +96,7 @@ def wheels(names: list[str], stack: Stack) -> dict[str, Found]:
                 raise RefusalError(f"{name} cannot be added: {error}", kind=error.kind, id=error.id) from None
         if search.wheels:
             found[name] = search
-        elif facts.get("jit"):
+        elif facts.get("jit") and not extensions.lacking(facts, stack):
             if stack.base == "wheel":
                 say(f"{name} compiles its kernels at first use, which needs nvcc: the bases `cuda` and `ngc` have it.")
         elif search.missing and not search.unknown_version:
@@ -103,8 +104,8 @@ def wheels(names: list[str], stack: Stack) -> dict[str, Found]:
     return found
 
 
-def confirm(found: dict[str, Found], yes: bool, names: list[str]) -> None:
-    """Show whose wheels these are, and ask: their publisher is not the package's author.
+def confirm(found: dict[str, Found], yes: bool, names: list[str], file: str) -> None:
+    """Show whose wheels these are, and ask: their publisher is not the package's author. `file`: which would have them.
 
     Raises:
         RefusalError: there is nobody to ask, or the answer is no.
@@ -118,10 +119,10 @@ def confirm(found: dict[str, Found], yes: bool, names: list[str]) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         for line in (line for each in found.values() for line in each.lines):
-            say(f"  {json.dumps(line)},")
+            say(f"  {json.dumps(line)}," if file.endswith(".toml") else f"  {line}")
         command = f"./launch add --yes {' '.join(names)}"
         raise RefusalError(
-            f"Nothing was changed: there is no terminal to ask in. `{command}` adds these lines to pyproject.toml.",
+            f"Nothing was changed: there is no terminal to ask in. `{command}` adds these lines to {file}.",
             id="no-terminal",
         )
     print("Pin and install this? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -181,7 +182,9 @@ def look(project: Project, packages: list[str], native: bool) -> Iterable[Findin
     one = replace(stack, targets={"": target})
     if project.gpus is None:
         target = replace(target, capability=None)
-    question = planned.question(stack, target, packages, project.root, native)
-    answer, _ = planned.answer(question, refresh=False, received={})
-    found = [*planned.judge(answer, question), *extensions.judge(packages, one)]
+    found = extensions.judge(packages, one)  # which asks nobody
+    with contextlib.suppress(RefusalError):  # no uv on this host, or an index that does not respond
+        question = planned.question(stack, target, packages, project.root, native)
+        answer, _ = planned.answer(question, refresh=False, received={})
+        found += planned.judge(answer, question)
     return [plan.finish(each, stack, native) for each in extensions.remedied(found, whole, {})]

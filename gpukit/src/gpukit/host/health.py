@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable
 from typing import Any
 
+from gpukit.errors.known import lookup
 from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.project.stack import Stack
 
 # The ids of the causes that each judgment can report.
-HEALTH = "driver-hangs gpu-memory-fault gpu-memory-no-spare-rows gpu-memory-rows-pending driver-requests-recovery"
+HEALTH = (
+    "driver-hangs gpu-lost gpu-memory-fault gpu-memory-no-spare-rows gpu-memory-rows-pending driver-requests-recovery"
+)
+LOST = ("gpu-lost", "gpu-state")  # signs in what nvidia-smi prints
 XID, SLOWED = "gpu-reported", ("gpu-heat", "gpu-power-brake")
 # What reduces clocks beyond a power cap, which is normal at the limit.
 SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
@@ -35,9 +40,13 @@ def health(probes: Any, stack: Stack) -> Finding:
     """ECC errors, remapped rows, and recovery actions that the driver requests, from nvidia-smi."""
     if probes.smi.late:
         return problem("driver-hangs", probes.smi.message)
+    if lookup(probes.smi.message, LOST):
+        return problem("gpu-lost", probes.smi.message)
     if not probes.smi.cards:
         return skipped("nvidia-smi-unusable", message=probes.smi.message or "it lists no GPU")
     for card in probes.smi.cards:
+        if card.lost:
+            return problem("gpu-lost", f"{card.name}: GPU is lost", "none is lost")
         if card.failure:
             return problem("gpu-memory-no-spare-rows", f"{card.name}: no spare row left", "none failed")
         if card.uncorrected:
@@ -79,8 +88,9 @@ def kernel_log() -> str | None:
     except OSError:
         return None
     try:
-        while part := os.read(log, 8192):
-            parts.append(part.decode(errors="replace"))
+        while True:
+            with contextlib.suppress(BrokenPipeError):  # lines were overwritten meanwhile; the next ones follow
+                parts.append(os.read(log, 8192).decode(errors="replace"))
     except BlockingIOError:  # the end
         pass
     except OSError:

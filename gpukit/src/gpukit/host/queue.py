@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpukit.project import dependencies
 from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 
@@ -69,6 +68,8 @@ def is_service(root: Path) -> bool:
 
 def fingerprint(root: Path) -> str:
     """A hash of the files that determine the environment of jobs; of gpukit's wheel, its name says which one it is."""
+    from gpukit.project import dependencies  # slow to import, and most commands do not need it
+
     digest = hashlib.sha256()
     for wheel in sorted(located("vendor", root).glob("*.whl")):
         digest.update(f"{wheel.name}\n".encode())

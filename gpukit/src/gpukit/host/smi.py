@@ -37,6 +37,7 @@ class Card:
     width: int | None = None
     widest: int | None = None  # the width that this GPU and its machine can have
     mode: str = ""  # compute mode: Default, Exclusive_Process, Prohibited
+    lost: bool = False  # the driver no longer reaches it, although it is listed
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,21 @@ def _card(gpu: ElementTree.Element) -> Card:
         width=_number(_text(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width")),
         widest=_number(_text(gpu, "pci/pci_gpu_link_info/link_widths/max_link_width")),
         mode=_text(gpu, "compute_mode"),
+        lost=_says(gpu, "GPU is lost"),
     )
 
 
 def _recovery(gpu: ElementTree.Element) -> str:
     asked = _text(gpu, "gpu_recovery_action")
     if asked in ("", "None", "N/A"):  # before driver 570, only whether a reset is required
-        return "Reset" if _text(gpu, "gpu_reset_status/reset_required") == "Yes" else ""
+        required = _text(gpu, "gpu_reset_status/reset_required") == "Yes" or _says(gpu, "GPU requires reset")
+        return "Reset" if required else ""
     return asked
+
+
+def _says(gpu: ElementTree.Element, error: str) -> bool:
+    """Whether a field has an error instead of a value."""
+    return any((each.text or "").strip(" []") == error for each in gpu.iter())
 
 
 def _uncorrected(gpu: ElementTree.Element) -> int | None:

@@ -97,10 +97,14 @@ class Worker:
 
     # The loop
 
-    def run(self) -> None:
+    def catch_signals(self) -> None:
+        """From now on, a signal ends what `run` does, and not this process."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._stop)
+
+    def run(self) -> None:
+        self.catch_signals()
         adopt_orphans()
         self._patiently(self.recover)
         while not self.stopping or (self.active and self.stopping < 3):  # the next worker ends what is left
@@ -462,6 +466,7 @@ def process(
             worker = Worker(
                 place, table, (Native if native else Container)(make), gpus_of(project), lambda: make(""), limits
             )
+            worker.catch_signals()
             say("Processing the queue; Ctrl-C stops, and jobs that run resume the next time.")
             worker.run()
             worker.not_started()

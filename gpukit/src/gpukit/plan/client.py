@@ -6,17 +6,19 @@ import base64
 import contextlib
 import functools
 import http.client
+import queue
 import ssl
 import threading
-import time
 import urllib.parse
 import urllib.request
 from collections import defaultdict
+from collections.abc import Callable
 
 from gpukit.host.registry import LARGEST, Response
 
 CONNECTIONS = 8  # at once
 REDIRECTS = 5
+Exchanged = tuple[http.client.HTTPResponse, bytes]
 
 
 class Client:
@@ -74,7 +76,7 @@ class Client:
                 connection = self.idle[key].pop() if self.idle[key] else None
             connection = connection or self._connection(parts, proxy)
             try:
-                answer, body = self._exchange(connection, method, target, headers)
+                answer, body = self._in_time(lambda: self._exchange(connection, method, target, headers))
             except BaseException:
                 connection.close()
                 raise
@@ -84,10 +86,28 @@ class Client:
                     self.idle[key].append(connection)
         return Response(answer.status, answer.headers, body)
 
+    def _in_time(self, exchange: Callable[[], Exchanged]) -> Exchanged:
+        """Its result. A socket's own limit is for each address of a name, and for each part of an answer."""
+        done: queue.SimpleQueue[Exchanged | BaseException] = queue.SimpleQueue()
+
+        def put() -> None:
+            try:
+                done.put(exchange())
+            except BaseException as error:  # raised where it is waited for
+                done.put(error)
+
+        threading.Thread(target=put, daemon=True).start()
+        try:
+            found = done.get(timeout=self.seconds)
+        except queue.Empty:
+            raise TimeoutError("no complete answer in time") from None
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
     def _exchange(
         self, connection: http.client.HTTPConnection, method: str, target: str, headers: dict[str, str]
-    ) -> tuple[http.client.HTTPResponse, bytes]:
-        end = time.monotonic() + self.seconds
+    ) -> Exchanged:
         connection.request(method, target, headers=headers)
         answer = connection.getresponse()
         body = b""
@@ -95,8 +115,6 @@ class Client:
             body += part
             if len(body) > LARGEST:
                 raise OSError(f"the answer is larger than {LARGEST >> 20} MiB")
-            if time.monotonic() > end:
-                raise TimeoutError("the answer takes too long")
         answer.read()  # ends the answer for the connection, or raises where the server has closed it too early
         return answer, body
 

@@ -20,7 +20,7 @@ from gpukit.plan import wheels
 from gpukit.plan.index import DATED, MACHINES, PRE_RELEASE, File, Indexes, Platform, Release, files, without_fragment
 from gpukit.plan.packages import GLIBC
 from gpukit.plan.wheels import Built, Need, Pinned, pinned
-from gpukit.project import dependencies, pyproject
+from gpukit.project import dependencies, pyproject, versions
 from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack, StackError, load, minor, version
@@ -211,11 +211,11 @@ class _Search:
     def chosen(self, candidates: dict[tuple[str, str], dict[str, Wheel]]) -> list[Wheel]:
         """One version of all parts, and for all architectures if they have one in common."""
         if common := set.intersection(*(set(each) for each in candidates.values())):
-            newest = max(common, key=wheels.order)
+            newest = max(common, key=versions.key)
             return [each[newest] for each in candidates.values()]
         if "parts" in self.facts or not all(candidates.values()):
             return []
-        return [each[max(each, key=wheels.order)] for each in candidates.values()]
+        return [each[max(each, key=versions.key)] for each in candidates.values()]
 
     def missing(self, stack: Stack) -> Finding:
         """Why there are none, and what helps."""
@@ -326,7 +326,7 @@ def remedied(findings: Iterable[Finding], stack: Stack, received: Received) -> l
 
 def _remedied(finding: Finding, facts: dict[str, Any], stack: Stack, received: Received) -> Finding:
     found = find(finding.title, stack, received)
-    if found.missing and facts.get("jit"):
+    if found.missing and facts.get("jit") and not lacking(facts, stack):
         return finding
     other = found.missing
     if other is None:
@@ -354,7 +354,10 @@ def renew(folder: Path) -> str:
         return ""
     said: list[str] = []
     received: Received = {}
-    by_arch, done, before = needs(stack), set[str](), text
+    by_arch = needs(stack)
+    done = set[str]()
+    before = text
+    silent = False
     for name in dict.fromkeys(pin.built.name for pin in pins):
         own = [pin for pin in pins if pin.built.name == name]
         covered = {pin.arch for pin in own}
@@ -362,18 +365,21 @@ def renew(folder: Path) -> str:
         if name in done or (fits and ("" in covered or covered >= set(by_arch))):
             continue
         known = facts_of(name) is not None
-        try:
-            found = find(name, stack, received) if known else Found()
-        except RefusalError:
-            found = Found()
+        found = Found()
+        if known and not silent:
+            try:
+                found = find(f"{name}{own[0].extras}", stack, received)
+            except RefusalError:
+                silent = True
         for part in dict.fromkeys(each.built.name for each in found.wheels):
-            text = dependencies.editor(folder, text).only(
-                [each.line() for each in found.wheels if each.built.name == part]
-            )
+            text = dependencies.editor(folder, text).only([e for e in found.lines if pyproject.name_of(e) == part])
             done.add(part)
         if found.wheels:
-            new = found.wheels[0].built.version
-            said.append(f"{name} {own[0].built.version} -> {new}, for torch {minor(stack.torch)} and CUDA {stack.cuda}")
+            new = found.wheels[0]
+            said.append(
+                f"{name} {own[0].built.version} -> {new.built.version} (of {new.publisher}), "
+                f"for torch {minor(stack.torch)} and CUDA {stack.cuda}"
+            )
         else:
             help = f"`./launch add {name}` says what helps" if known else "pin another wheel, or remove it"
             said.append(f"{name} {own[0].built.version} fits no more: {help}")

@@ -246,10 +246,11 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
         found, answer = [skipped("needed-check-failed", check="torch")], None
     else:
         requirements = wanted(folder)
+        pinned = extensions.judge(requirements, stack)  # which asks nobody
         try:
             asked = packages.question(stack, probes.target, requirements, folder, probes.native)
             answer, probes.asked["packages"] = packages.answer(asked, probes.refresh, probes.received)
-            found = [*packages.judge(answer, asked), *extensions.judge(requirements, stack)]
+            found = [*packages.judge(answer, asked), *pinned]
             found = extensions.remedied(found, probes.whole, probes.received)
             found[0] = replace(found[0], seen=found[0].seen + probes.as_of("packages"))
             versions = {name: each.version for name, each in answer.packages.items()}
@@ -257,7 +258,7 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
             target = probes.target
             found += kernels.kernels(versions, target.capability or "", target.arch, stack.cuda or "", required_by)
         except RefusalError as error:
-            found, answer = [probes.not_asked(error)], None
+            found, answer = [probes.not_asked(error), *pinned], None
     if not found[0].id:
         found[0] = replace(found[0], id="packages", title="Packages")
     found[0] = replace(found[0], seconds=round(time.monotonic() - started, 3))

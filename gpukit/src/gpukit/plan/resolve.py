@@ -387,8 +387,9 @@ def handler(index: Index) -> type[http.server.BaseHTTPRequestHandler]:
             self.send_response(404 if body is None else 200)
             self.send_header("Content-Type", kind or "text/plain")
             self.send_header("Content-Length", str(len(body or b"")))
-            self.end_headers()
-            self.wfile.write(body or b"")
+            with contextlib.suppress(ConnectionError):  # uv has ended, because of another answer
+                self.end_headers()
+                self.wfile.write(body or b"")
 
         def log_message(self, *_: object) -> None:
             pass

@@ -14,11 +14,13 @@ from gpukit.host.cards import data
 from gpukit.host.kernels import from_arch_list, runs
 from gpukit.image.guard import normalised
 from gpukit.plan.index import MACHINES, PRE_RELEASE, SHA256, File, Platform, filename, parse
+from gpukit.project import versions
 from gpukit.project.pyproject import NAME
 from gpukit.project.stack import minor, version
 
 PINNED = re.compile(rf"\s*({NAME})\s*(\[[^\]]*\])?\s*@\s*(https?://\S+?\.whl(?:#\S*)?)\s*(;.*)?")
 LARGEST_MINOR = 30  # torch211 is 2.11, and torch251 is 2.5.1
+TWO_DIGITS_FROM = (12, 6)  # the oldest CUDA that 2.10 was built for: torch210cu121 is 2.1.0
 OLD_ABI_UNTIL = (2, 6)  # from 2.7 on, all of PyTorch's wheels have the new C++ ABI: pytorch/pytorch#149044
 
 
@@ -70,14 +72,16 @@ def read(file: str) -> Built | None:
     parts = file[: -len(".whl")].split("-")
     if not file.endswith(".whl") or len(parts) not in (5, 6):
         return None
-    public, _, local = parts[1].lower().replace("_", "-").partition("+")
+    public, _, local = parts[1].lower().partition("+")
     name, tags = normalised(parts[0]), tuple(parts[-3:])
-    said, unknown = _parts(local)
+    said, unknown = _parts(local.replace("_", "."))
+    if len(parts) == 6 and not parts[2].isdigit():  # a build tag that says something
+        unknown = unknown or parts[2]
     if in_name := re.search(r"-cu(\d{2,3})$", name):
         said.setdefault("cuda", []).append(in_name[1])
-    torches = {_torch(each) for each in said.get("torch", [])}
     cudas = {_cuda(each) for each in said.get("cuda", [])}
     cuda = max(cudas, key=len, default="")  # cu12torch2.8+cu129: the name says it twice
+    torches = {_torch(each, version(cuda)) for each in said.get("torch", [])}
     if len(torches) > 1 or any(not cuda.startswith(each) for each in cudas):
         unknown = unknown or local
     return Built(
@@ -102,6 +106,7 @@ class Pinned:
     line: str
     built: Built
     file: File
+    extras: str
     arch: str
     by_version: str  # the same requirement, as if an index had the wheel
 
@@ -117,7 +122,8 @@ def pinned(line: str) -> Pinned | None:
     machine = re.search(r"platform_machine\s*==\s*['\"](\w+)['\"]", match[4] or "")
     arch = next((arch for arch, name in MACHINES.items() if machine and machine[1] == name), "")
     file = File(text, match[3], tags, sha256=hashed[1] if hashed else "")
-    return Pinned(line, built, file, arch, f"{match[1]}{match[2] or ''}=={text} {match[4] or ''}".strip())
+    extras = match[2] or ""
+    return Pinned(line, built, file, extras, arch, f"{match[1]}{extras}=={text} {match[4] or ''}".strip())
 
 
 @cache
@@ -142,13 +148,14 @@ def _parts(local: str) -> tuple[dict[str, list[str]], str]:
     return said, ""
 
 
-def _torch(text: str) -> str:
+def _torch(text: str, cuda: tuple[int, ...]) -> str:
     """2.10.0, or digits alone: 28 is 2.8, 211 is 2.11, and 251 is 2.5.1."""
     if "." in text:
         return text
     major, rest = text[0], text[1:]
     two = rest[:2]
-    digits = 2 if len(two) == 2 and two[0] != "0" and int(two) <= LARGEST_MINOR else 1
+    older = major == "2" and len(cuda) > 1 and cuda < TWO_DIGITS_FROM
+    digits = 2 if len(two) == 2 and two[0] != "0" and int(two) <= LARGEST_MINOR and not older else 1
     return ".".join(filter(None, [major, rest[:digits], rest[digits:]]))
 
 
@@ -184,37 +191,13 @@ def misfit(built: Built, need: Need) -> str:
     return ""
 
 
-def order(text: str) -> tuple[int, ...]:
-    """What final and post-releases are sorted by."""
-    return tuple(int(number) for number in re.findall(r"\d+", text))
-
-
 def preference(built: Built) -> tuple:
     """Of the wheels of one version that fit, the greatest: for the nearest CUDA, and with a stated glibc."""
     return version(built.cuda), bool(built.torch), "manylinux" in built.tags[2]
 
 
-CLAUSE = re.compile(r"\s*(===?|!=|>=|<=|~=|>|<)\s*([\w.+!*-]+)\s*")
-
-
 def allowed(text: str, specifier: str) -> bool:
     """Whether a version satisfies a specifier such as `>=2.8,<3`. Pre-releases only if `==` names them."""
-    named = False
-    for clause in filter(None, specifier.split(",")):
-        operator, bound = CLAUSE.fullmatch(clause).groups()  # type: ignore[union-attr]
-        operator = operator[:2]  # === is ==
-        bound, any_after = bound.partition("+")[0].removesuffix(".*"), bound.endswith(".*")
-        own, least = order(text), order(bound)
-        same = own[: len(least)] == least if any_after else text == bound or _padded(own, least)
-        below = own[: len(least) - 1] == least[:-1] and own >= least
-        meets = {"==": same, "!=": not same, ">=": own >= least, "<=": own <= least or same, "~=": below}
-        if not {**meets, ">": own > least and not same, "<": own < least}[operator]:
-            return False
-        named = named or operator == "=="
-    return named or not PRE_RELEASE.search(text)
-
-
-def _padded(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether two versions are the same but for zeros at the end."""
-    longest = max(len(one), len(other))
-    return one + (0,) * (longest - len(one)) == other + (0,) * (longest - len(other))
+    public = re.sub(r"\+[\w.]+", "", specifier)
+    named = any(sign.startswith("==") for sign, _ in versions.clauses(public))
+    return versions.allows(public, text) and (named or not PRE_RELEASE.search(text))

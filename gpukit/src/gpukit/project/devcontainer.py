@@ -180,7 +180,7 @@ def parse_mount(mount: Any, variables: Mapping[str, str], env: Mapping[str, str]
         parts = [f"{key}={value}" for key, value in mount.items() if key in ("type", "source", "target")]
     else:
         parts = next(csv.reader([str(mount)]), [])
-    return flags.mount(substitute(part.strip(), variables, env) for part in parts)
+    return flags.mount(substitute(part, variables, env) for part in parts)
 
 
 def mount_argument(mount: Mapping[str, Any]) -> str:

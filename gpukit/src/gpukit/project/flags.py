@@ -111,7 +111,7 @@ def mount(parts: Iterable[str]) -> dict[str, Any]:
     parsed: dict[str, Any] = {"type": "volume", "source": "", "target": "", "readonly": False, "options": []}
     names = {"src": "source", "dst": "target", "destination": "target"}
     for part in parts:
-        key, _, value = part.strip().partition("=")
+        key, _, value = part.partition("=")
         key = names.get(key, key)
         if key in ("type", "source", "target"):
             parsed[key] = value

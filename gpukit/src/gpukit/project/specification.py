@@ -130,8 +130,20 @@ INSTRUCTIONS = (
     "WORKDIR"
 )
 
-# The types of RUN --mount: https://docs.docker.com/reference/dockerfile/#run---mount (read 2026-11-25)
+# Their flags, and what RUN --mount has: its types, its fields, and how a cache is shared
+# (https://docs.docker.com/reference/dockerfile/, read 2026-11-26)
+INSTRUCTION_FLAGS = {
+    "ADD": "keep-git-dir checksum chown chmod link exclude unpack",
+    "COPY": "from chown chmod link parents exclude",
+    "FROM": "platform",
+    "HEALTHCHECK": "interval timeout start-period start-interval retries",
+    "RUN": "mount network security device",
+}
 RUN_MOUNT_TYPES = "bind cache tmpfs secret ssh"
+RUN_MOUNT = (
+    "type source src from target dst destination readonly ro readwrite rw id sharing mode uid gid required size env"
+)
+RUN_MOUNT_SHARING = "shared private locked"
 
 # The long options of #SBATCH lines: sbatch(1) of Slurm 22.05.8 (read 2026-11-25), and later ones that resemble them.
 SBATCH = (
@@ -148,8 +160,21 @@ SBATCH = (
 )
 
 # .github/workflows: https://docs.github.com/actions/reference/workflows-and-actions/workflow-syntax (read 2026-11-25)
+EVENTS = (
+    "branch_protection_rule check_run check_suite create delete deployment deployment_status discussion "
+    "discussion_comment fork gollum image_version issue_comment issues label merge_group milestone page_build public "
+    "pull_request pull_request_review pull_request_review_comment pull_request_target push registry_package release "
+    "repository_dispatch schedule status watch workflow_call workflow_dispatch workflow_run"
+)
+PERMISSIONS = (
+    "actions artifact-metadata attestations checks contents deployments discussions id-token issues models packages "
+    "pages pull-requests security-events statuses"
+)
 WORKFLOW = {
     "": "name run-name on permissions env defaults concurrency jobs",
+    "/on": EVENTS,
+    "/permissions": PERMISSIONS,
+    "/jobs/*/permissions": PERMISSIONS,
     "/jobs/*": "name permissions needs if runs-on snapshot environment concurrency outputs env defaults steps "
     "timeout-minutes strategy continue-on-error container services uses with secrets",
     "/jobs/*/steps/*": "id if name uses run working-directory shell with env continue-on-error timeout-minutes",

@@ -11,6 +11,7 @@ from typing import Any
 
 CLAUSE = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*(v?\d[^\s,;]*)")
 VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|c|rc|alpha|beta|pre|dev)[-_.]?(\d*))?", re.IGNORECASE)
+POST = re.compile(r"[-_.]?(?:post|rev|r)[-_.]?(\d*)", re.IGNORECASE)
 STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "c": 3, "rc": 3, "pre": 3}
 FINAL = 4
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "extra": ""}
@@ -20,15 +21,18 @@ COMPARISONS.update({ast.Gt: operator.gt, ast.GtE: operator.ge})
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
-def key(version: str) -> tuple[tuple[int, ...], int, int]:
-    """What versions are compared by: 2.13.0a0 is before 2.13."""
-    found = VERSION.match(version.strip())
+def key(version: str) -> tuple[tuple[int, ...], int, int, int]:
+    """What versions are compared by: 2.13.0a0 is before 2.13, and 2.13.post1 after it."""
+    version = version.strip()
+    found = VERSION.match(version)
     if not found:
-        return (), FINAL, 0
+        return (), FINAL, 0, 0
     release = [int(part) for part in found[1].split(".")]
     while release and not release[-1]:
         release.pop()
-    return tuple(release), STAGES.get((found[2] or "").lower(), FINAL), int(found[3] or 0)
+    post = POST.match(version, found.end())
+    after = int(post[1] or 0) + 1 if post else 0
+    return tuple(release), STAGES.get((found[2] or "").lower(), FINAL), int(found[3] or 0), after
 
 
 def clauses(requirement: str) -> list[tuple[str, str]]:
@@ -57,7 +61,9 @@ def _meets(sign: str, bound: str, version: str) -> bool:
         return here >= there and [*here[0], *[0] * len(prefix)][: len(prefix)] == prefix
     if sign == "<":  # 2.9 excludes its own pre-releases
         return here < there and not (here[0] == there[0] and there[1] == FINAL)
-    return {">=": here >= there, "<=": here <= there, ">": here > there}[sign]
+    if sign == ">":  # 2.9 excludes its own post-releases
+        return here > there and (here[:3] != there[:3] or there[3] > 0)
+    return here >= there if sign == ">=" else here <= there
 
 
 def applies(requirement: str, python: str, arch: str = "amd64") -> bool:

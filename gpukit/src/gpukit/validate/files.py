@@ -7,12 +7,14 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpukit.host import git
 from gpukit.project import dependencies, flags
 from gpukit.project.devcontainer import Config
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted, located, place
@@ -37,6 +39,7 @@ from gpukit.validate.problem import (
 )
 
 ANSWERS, LAUNCH, WHEELS = ".copier-answers.yml", "launch", ("vendor", ".gpukit")
+APT = "apt.txt"
 REQUIRED = (MAIN, INITIALIZE, STACK, DOCKERFILE, ".dockerignore", ".gitignore", LAUNCH, PYPROJECT)
 OPTIONAL = (
     CPU,
@@ -44,19 +47,20 @@ OPTIONAL = (
     HOST_ENV,
     COMPOSE,
     COMPOSE_CPU,
-    "apt.txt",
+    APT,
     ".env.example",
     ".gitattributes",
     ANSWERS,
     "README.md",
 )
+NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)  # to start a clone, and to update it
 PATTERNS = (".github/workflows/*.yml", "cluster/*.sbatch", "cluster/*.yaml", "monitoring/*.yml", ".vscode/*.json")
 SLURM, KUBERNETES = "cluster/train.sbatch", "cluster/job.yaml"
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 COMMANDS = ("mkdir", "umask", "ln", "touch", "docker")  # of initialize.sh, whether this machine has them or not
 MISSING = 'for name; do command -v "$name" >/dev/null || echo "$name"; done'
-UNIX = (*SCRIPTS, "apt.txt")  # no program reads these with the line ends of Windows
+UNIX = (*SCRIPTS, APT)  # no program reads these with the line ends of Windows
 NO_MARK = (*UNIX, STACK, PYPROJECT)  # nor these with a byte order mark
 
 
@@ -163,10 +167,16 @@ def commands(text: str) -> Iterator[Problem]:
 
 def batch_options(text: str) -> Iterator[Problem]:
     """Options that only resemble one of sbatch, which also accepts their beginnings."""
+    begun = False
     for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.startswith("#"):
-            return  # what follows is not read by Slurm
+        begun = begun or bool(line.strip() and not line.startswith("#"))
+        if begun and line.startswith("#SBATCH"):
+            what = "Slurm does not read this option, because a command stands above it"
+            yield Problem(SLURM, f"line {number}", what, "move it to the others")
+            return
         match = re.match(r"#([A-Z]+) +--([\w-]+)", line)
+        if begun:
+            continue
         if match and match[1] != "SBATCH" and alike(match[1], ["SBATCH"]):
             what = f"`#{match[1]}` is only a comment"
             yield Problem(SLURM, f"line {number}", what, "did you mean `#SBATCH`?")
@@ -175,6 +185,41 @@ def batch_options(text: str) -> Iterator[Problem]:
             if meant:
                 what = f"sbatch has no option `--{match[2]}`"
                 yield Problem(SLURM, f"line {number}", what, f"did you mean `--{meant}`?")
+
+
+def system_packages(project: Path) -> Iterator[Problem]:
+    """apt.txt, as the Dockerfile reads it: names of packages, and perhaps their versions."""
+    for number, line in enumerate(located(APT, project).read_text(encoding="utf-8").splitlines(), 1):
+        for word in line.partition("#")[0].split():
+            if not re.fullmatch(r"[a-z\d][a-z\d.+*-]*(:[a-z\d-]+)?([=/][\w.+:~*-]+)?", word):
+                yield Problem(APT, f"line {number}", f"`{word}` is not the name of a package", "correct or remove it")
+                return
+
+
+def kept_out(project: Path) -> Iterator[Problem]:
+    """Files that git ignores although a clone needs them, by the rule that is to blame."""
+    wheels = [path.relative_to(project).as_posix() for each in WHEELS for path in (project / each).glob("*.whl")]
+    names = [place(project, name) for name in generated(project) if name in NEEDED] + wheels
+    with contextlib.suppress(RefusalError):  # without git
+        command = ("check-ignore", "--verbose", "-z", "--stdin")
+        found = git.attempt(project, *command, data="\0".join(names), GIT_LITERAL_PATHSPECS="0").out.split("\0")
+        rules: dict[str, list[str]] = {}
+        for source, line, pattern, name in zip(found[0::4], found[1::4], found[2::4], found[3::4]):
+            if not pattern.startswith("!"):
+                rules.setdefault(f"`{pattern}` ({source}, line {line})", []).append(name)
+        for rule, ignored in rules.items():
+            what = f"{rule} keeps {', '.join(ignored)} out of git, and a clone needs it"
+            remedy = f"remove that line, or add {', '.join(f'`!/{name}`' for name in ignored)} after it"
+            yield Problem(".gitignore", "", what, remedy)
+
+
+def package(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
+    """The name of the package in src/, by which programs are started."""
+    names = [path.name for path in (project / "src").glob("*") if path.is_dir()]
+    meant = alike(stack["package"], names)
+    if meant and stack["package"] not in names:
+        what = f"src/ has no folder {stack['package']}"
+        yield Problem(STACK, "/package", what, f"did you mean `{meant}`?")
 
 
 def wheel(project: Path) -> Iterator[Problem]:
@@ -253,6 +298,8 @@ def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> I
     what = ""
     if not run:
         what = f"does not run {INITIALIZE}, which creates the folders that are mounted"
+    elif isinstance(command, list) and shutil.which("sh") and not shutil.which(command[0]):
+        what = f"there is no program `{command[0]}`"
     elif re.match(rf"(\./)?{re.escape(script)}", run) and not os.access(project / script, os.X_OK):
         what = f"{INITIALIZE} is not executable"
     elif gpu and name == CPU and not told:

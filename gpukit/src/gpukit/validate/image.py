@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import alike
-from gpukit.project.specification import INSTRUCTIONS, RUN_MOUNT_TYPES
+from gpukit.project.specification import (
+    INSTRUCTION_FLAGS,
+    INSTRUCTIONS,
+    RUN_MOUNT,
+    RUN_MOUNT_SHARING,
+    RUN_MOUNT_TYPES,
+)
 from gpukit.validate import secrets
 from gpukit.validate.problem import DOCKERFILE, RESTORE, STACK, Problem
 
@@ -24,11 +30,13 @@ ESSENTIAL = {
     "python3 install.py": "does not install PyTorch as stack.json says",
     "gpukit.image.layers": "does not read stack.json and pyproject.toml",
     "guard.py check": "does not protect PyTorch's packages",
+    "UV_CONSTRAINT=/etc/gpukit/protected.txt": "lets other packages replace PyTorch's",
     "/vendor/*.whl": "does not install gpukit, which verifies the container",
     "PYTHONPATH=/workspace/src": "does not let Python find the project's package",
 }
 STAGES = ("system", "tools", "torch", "dependencies")  # of the generated Dockerfile; no images have these names
 BASE = re.compile(r"ARG\s+BASE_IMAGE=[\"']?([^\s\"']+)|\$\{BASE_IMAGE:-([^}]+)\}")
+EXPANDED = ("ADD", "COPY", "ENV", "EXPOSE", "FROM", "LABEL", "USER", "VOLUME", "WORKDIR")  # BuildKit replaces variables
 UNENDED = "<<"  # in place of an instruction: a here-document without its end
 ARCHITECTURES = re.compile(r"\bTORCH_CUDA_ARCH_LIST=[\"']?([^\"'\s]+)")
 
@@ -63,7 +71,7 @@ def instructions(text: str) -> list[Instruction]:
 def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """`args`: the build arguments that the configurations pass, each with the files that do."""
     steps = instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig"))
-    problem = misspelled(steps) or wrong_mount(steps) or wrong_stage(steps)
+    problem = misspelled(steps) or wrong_form(steps) or wrong_flag(steps) or wrong_stage(steps) or undefined(steps)
     if problem:
         yield problem
         return
@@ -105,15 +113,55 @@ def misspelled(steps: list[Instruction]) -> Problem | None:
     return None
 
 
-def wrong_mount(steps: list[Instruction]) -> Problem | None:
-    """`RUN --mount` of a type that does not exist."""
+def wrong_form(steps: list[Instruction]) -> Problem | None:
+    """A list that is not JSON, which a shell would run as a text, and COPY without a place to copy to."""
     for step in steps:
-        flags = re.match(r"(?:--\S+\s+)*", step.rest)[0] if step.name == "RUN" else ""
-        for kind in re.findall(r"--mount=(?:\S*,)?type=([^,\s]*)", flags):
+        words = [word for word in step.rest.split() if not word.startswith("--")]
+        if step.name in ("CMD", "COPY", "ADD", "ENTRYPOINT", "SHELL") and step.rest.startswith('["'):
+            try:
+                json.loads(step.rest)
+            except ValueError:
+                what = f"the list of {step.name} is not JSON"
+                return Problem(DOCKERFILE, f"line {step.line}", what, 'write it as ["one", "two"]')
+        elif step.name in ("COPY", "ADD") and len(words) < 2:
+            what = f"{step.name} needs what it copies and where to"
+            return Problem(DOCKERFILE, f"line {step.line}", what, "add the place, such as `./`")
+    return None
+
+
+def wrong_flag(steps: list[Instruction]) -> Problem | None:
+    """A flag of an instruction, or a field of `RUN --mount`, that resembles one, and a type that does not exist."""
+    for step in steps:
+        given = re.match(r"(?:--\S+\s+)*", step.rest)[0].split() if step.name in INSTRUCTION_FLAGS else []
+        for flag in given:
+            name, _, value = flag[2:].partition("=")
+            pairs = [field.partition("=")[::2] for field in value.split(",")] if name == "mount" else []
+            fields = dict(pairs)
+            asked = [(name, INSTRUCTION_FLAGS[step.name], f"{step.name} has no flag --{name}")]
+            asked += [(key, RUN_MOUNT, f"a mount has no field `{key}`") for key in fields]
+            sharing = fields.get("sharing", "locked")
+            asked.append((sharing, RUN_MOUNT_SHARING, f"a cache has no sharing={sharing}"))
+            for word, known, what in asked:
+                meant = alike(word, known.split())
+                if meant and word not in known.split():
+                    return Problem(DOCKERFILE, f"line {step.line}", what, f"did you mean `{meant}`?")
+            kind = fields.get("type", "bind")
             if kind not in RUN_MOUNT_TYPES.split() and "$" not in kind:
                 meant = alike(kind, RUN_MOUNT_TYPES.split())
                 remedy = f"did you mean `{meant}`?" if meant else f"write one of {', '.join(RUN_MOUNT_TYPES.split())}"
                 return Problem(DOCKERFILE, f"line {step.line}", f"RUN has no mount of the type {kind}", remedy)
+    return None
+
+
+def undefined(steps: list[Instruction]) -> Problem | None:
+    """A variable that only resembles one of ARG or ENV. Those of RUN are the shell's."""
+    known = [name for step in steps if step.name in ("ARG", "ENV") for name in re.findall(r"(?<!\S)(\w+)", step.rest)]
+    for step in steps:
+        for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name in EXPANDED else ():
+            meant = alike(name, known, 0.9)
+            if meant and name not in known:
+                what = f"there is no variable `{name}`"
+                return Problem(DOCKERFILE, f"line {step.line}", what, f"did you mean `{meant}`?")
     return None
 
 

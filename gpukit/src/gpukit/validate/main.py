@@ -136,6 +136,8 @@ class Validation:
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
         else:
+            self.add(files.package, self.project, stack)
+            self.add(files.kept_out, self.project)  # `adopt` says how to add what the repository's own rules ignore
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
@@ -212,6 +214,8 @@ class Validation:
                 self.add(files.script, self.project, name)
         if self.wheel:
             self.add(files.wheel, self.project)
+        if self.path(files.APT).is_file() and files.APT not in self.unreadable:
+            self.add(files.system_packages, self.project)
         if self.path(HOST_ENV).is_file() and HOST_ENV not in self.unreadable:
             self.add(files.host_env, self.project)
             self.add(secrets.host_env, self.project, place(self.project, HOST_ENV))

@@ -20,6 +20,12 @@ from gpukit.validate.problem import CPU, MAIN, PODMAN, RESTORE, STACK, Problem, 
 CREDENTIALS = re.compile(
     r"/(\.aws(?!/sso/cache$)|\.azure|\.config/gcloud|\.kaggle|\.netrc|\.ssh|\.docker|\.gnupg)(/|$)"
 )
+# https://containers.dev/implementors/json_reference/#variables-in-devcontainerjson (read 2026-11-26)
+VARIABLES = (
+    "localEnv containerEnv localWorkspaceFolder containerWorkspaceFolder localWorkspaceFolderBasename "
+    "containerWorkspaceFolderBasename devcontainerId"
+)
+ENDS = ("source", "target")  # of a mount
 GPUS = '"--gpus=\\"device=${{localEnv:GPUS:{}}}\\""'
 REGULAR_USER = "name the image's regular user: files that root writes to the workspace belong to root on the host"
 # The facts in the table at the top of README.md. A table that its owner has rewritten is not checked.
@@ -53,7 +59,15 @@ def targets(stack: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def flags_and_mounts(name: str, config: Config) -> Iterator[Problem]:
-    """Flags that do not exist, and values that no engine accepts."""
+    """Variables and flags that do not exist, and values that no engine accepts."""
+    texts = [*config.run_args, *config.build_args.values()]
+    texts += [str(mount[key]) for mount in (config.workspace_mount, *config.mounts) if mount for key in ENDS]
+    left = [word for text in texts for word in re.findall(r"\$\{(\w+)", text)]  # of those that are replaced, none is
+    for word in dict.fromkeys(left):
+        meant = alike(word, VARIABLES.split())
+        if meant and word not in VARIABLES.split():
+            yield Problem(name, "", f"there is no variable `${{{word}}}`", f"did you mean `${{{meant}}}`?")
+            return
     for what, remedy in flags.mistakes(config.run_args):
         yield Problem(name, "/runArgs", what, remedy)
     for option in flags.read(config.run_args):
@@ -63,6 +77,8 @@ def flags_and_mounts(name: str, config: Config) -> Iterator[Problem]:
     for number, mount in enumerate(config.mounts):
         if what := values.wrong_mount(mount):
             yield Problem(name, f"/mounts/{number}", what, 'write "type=bind,source=...,target=/..."')
+    if config.workspace_mount and (what := values.wrong_mount(config.workspace_mount)):
+        yield Problem(name, "/workspaceMount", what, 'write "type=bind,source=...,target=/..."')
     for target in values.repeated([*filter(None, [config.workspace_mount]), *config.mounts]):
         yield Problem(name, "/mounts", f"two mounts have the target {target}", "remove one of them")
 
@@ -141,6 +157,9 @@ def gpu_request(default: Container, first: Container, stack: Mapping[str, Any]) 
     elif wanted == "runtime" and "NVIDIA_VISIBLE_DEVICES" not in first.env:
         remedy = f'write "NVIDIA_VISIBLE_DEVICES": "${{localEnv:GPUS:{devices}}}"'
         yield Problem(MAIN, "/containerEnv/NVIDIA_VISIBLE_DEVICES", "is missing: no GPU would be visible", remedy)
+    elif wanted != "none" and first.env.get("GPUKIT_DEVICE") == "cpu":
+        what = "is cpu, so that programs do not use the GPU that is requested"
+        yield Problem(MAIN, "/containerEnv/GPUKIT_DEVICE", what, "remove it")
     cap = first.env.get("PYTORCH_ALLOC_CONF") or ""
     if stack["memory"]["fraction"] and "per_process_memory_fraction" not in cap:
         what = "sets no per_process_memory_fraction, and too large an allocation freezes a machine with unified memory"

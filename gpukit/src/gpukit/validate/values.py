@@ -28,6 +28,8 @@ FORMS = {
     "": (r"1|t|true|0|f|false", "true or false"),
     "--ipc": (r"|none|private|shareable|host|container:.+|ns:.+", "host, private, shareable, none, or container:NAME"),
     "--env": (r"[^=]+(?:=.*)?", "NAME or NAME=VALUE"),
+    "--name": (r"[\da-z][\w.-]+", "letters, digits, _, . and - only"),
+    "--add-host": (r"[^:=]+[:=].+", "NAME:ADDRESS"),
     "--device": (r"/[^:]+(?::/[^:]+)?(?::[rwm]+)?|[\w.-]+/[\w.-]+=[^,]+", "/dev/NAME, or nvidia.com/gpu=0"),
     "--publish": (
         rf".*=.*|(?:(?:(?:{ADDRESS}):)?(?:{PORTS})?:)?{PORTS}(?:/(?:tcp|udp|sctp))?",
@@ -100,6 +102,8 @@ def wrong_mount(mount: Mapping[str, Any]) -> str:
         return f"the mount at {target} has no source"
     if mount["type"] == "bind" and not re.match(r"[/$~.]|[A-Za-z]:[\\/]", source):
         return f"the mount at {target} has the source {source}, which is not a path that begins with /"
+    if mount["type"] == "volume" and source.startswith(("/", "~", ".")):
+        return f"the mount at {target} has a path as its source, but not the type bind"
     return ""
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
+import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -237,9 +239,10 @@ class Container(Probes):
         chosen = [self.environment.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") for name in names]
         inside = [str(Path(folder, "backends/nvidia/bin", name)) for name in names for folder in folders]
         for path in filter(None, [*chosen, *inside]):
-            answer = run(path, "--help")
-            if answer is not None:
-                return path, tuple(dict.fromkeys(re.findall(r"\bsm_\d+[af]?\b", answer)))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                answer = run(path, "--help")
+                if answer is not None:
+                    return path, tuple(dict.fromkeys(re.findall(r"\bsm_\d+[af]?\b", answer)))
         return None
 
     @cached_property

@@ -151,7 +151,7 @@ class Imported:
 
 # Folders that libraries fill; all of them are optional except the first.
 CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "UV_CACHE_DIR")
-COMMAND_LIMIT = 15
+COMMAND_LIMIT = 30
 GIGABYTE = 1 << 30
 LIMITS = ("memlock", "stack", "nofile")
 
@@ -431,12 +431,16 @@ def found(module: str) -> bool:
 
 
 def run(*command: str) -> str | None:
-    """The output of a command; None if it fails."""
+    """The output of a command; None if it fails.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end
+    """
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=COMMAND_LIMIT, check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
     return done.stdout if done.returncode == 0 else None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 from typing import Any
 
 from gpukit.errors.known import diagnosed, sign_ids
 from gpukit.findings.checks import check
-from gpukit.findings.finding import WARN, Finding, count, passed, problem, skipped
+from gpukit.findings.finding import WARN, Finding, count, passed, problem, skipped, unknown
 from gpukit.project.stack import Stack, minor
 from gpukit.verify.gpu import on_cpu
 from gpukit.verify.probes import Imported
@@ -207,7 +208,11 @@ def conflicts(probes: Any, stack: Stack) -> Finding:
 @check("jupyter", "Jupyter kernel", needs="venv", causes="jupyter-kernel jupyter-other-python", project=True)
 def jupyter(probes: Any, stack: Stack) -> Finding:
     """Notebooks run in this Python."""
-    kernel = probes.kernel
+    try:
+        kernel = probes.kernel
+    except subprocess.TimeoutExpired as error:
+        reason = f"`{' '.join(error.cmd[:2])}` did not respond within {error.timeout:g} s."
+        return unknown("not-answered", reason=reason)
     if kernel is None:
         return skipped("jupyter-not-installed")
     if kernel.message:
