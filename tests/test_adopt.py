@@ -21,7 +21,6 @@ from gpukit.cli.main import parse
 from gpukit.host import queue
 from gpukit.host.process import Result
 from gpukit.image import layers
-from gpukit.jobs import commands
 from gpukit.plan import packages
 from gpukit.plan.resolve import Answer
 from gpukit.project import dependencies, versions
@@ -255,6 +254,50 @@ def test_an_adopted_package_has_its_commands_its_version_and_its_folder(
     assert done.stdout.split() == ["3.1", "thought"], done.stderr
 
 
+PROJECT = '[project]\nname = "p"\n[build-system]\nrequires = []\n'
+POETRY = '[tool.poetry]\nname = "p"\npackages = [{include = "p", from = "python"}]\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "folder"),
+    [
+        ("pyproject.toml", f'{PROJECT}[tool.setuptools.packages.find]\nwhere = ["lib", "python"]\n', "python"),
+        ("pyproject.toml", f'{PROJECT}[tool.setuptools]\npackage-dir = {{"" = "python"}}\n', "python"),
+        ("pyproject.toml", f'{PROJECT}[tool.hatch.build.targets.wheel]\npackages = ["a/b/p"]\n', "a/b"),
+        ("pyproject.toml", f'{PROJECT}[tool.pdm.build]\npackage-dir = "python"\n', "python"),
+        ("pyproject.toml", f'{PROJECT}[tool.uv.build-backend]\nmodule-root = ""\n', "."),
+        ("pyproject.toml", POETRY, "python"),
+        ("pyproject.toml", PROJECT, "."),
+        ("pyproject.toml", PROJECT, "src"),
+        ("setup.py", "from setuptools import setup\nsetup(name='p', package_dir={'': 'python'})\n", "python"),
+        ("setup.cfg", "[metadata]\nname = p\n[options]\npackage_dir =\n    = python\n", "python"),
+        ("setup.cfg", "[metadata]\nname = p\n[options.packages.find]\nwhere = python\n", "python"),
+    ],
+)
+def test_a_package_is_found_in_the_folder_that_its_build_names(
+    file: str, text: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a job finds that of its checkout."""
+    root = tmp_path / "theirs"
+    checkout = tmp_path / "checkout"
+    for each in (root, checkout):
+        (each / folder / "p").mkdir(parents=True)
+        (each / folder / "p/__init__.py").touch()
+    (root / file).write_text(text)
+    (root / ".gpukit").mkdir()
+    (root / ".gpukit/stack.json").write_text(json.dumps({"dependencies": [file]}))
+    wheel = layers.editable.write(root, tmp_path / "wheel", str(root))
+    assert wheel
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    program = f"import site; site.addsitedir({str(tmp_path / 'site')!r}); import p; print(p.__file__)"
+    for project in ("", str(checkout)):
+        monkeypatch.setenv("GPUKIT_PROJECT", project)
+        done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, cwd=tmp_path)
+        place = Path(project or root, folder, "p/__init__.py")
+        assert done.stdout.strip() == str(place), done.stderr
+
+
 # Refusals
 
 
@@ -311,6 +354,14 @@ def test_what_cannot_be_adopted(
 def test_a_folder_that_is_no_project_of_its_own(tmp_path: Path, adopt: Callable[..., int]) -> None:
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\n", "code/train.py": "import torch\n"})
     assert refusal(adopt, root / "code") == "adopt-not-root"
+
+
+def test_the_imports_of_notebooks_count(tmp_path: Path) -> None:
+    cells = [("code", "%matplotlib inline\nimport torch\n"), ("code", "!pip install x\nfrom sklearn import svm")]
+    cells += [("code", "not python"), ("markdown", "import no")]
+    text = json.dumps({"cells": [{"cell_type": kind, "source": [source]} for kind, source in cells]})
+    files = {"lecture.ipynb": text, "old.ipynb": "{}", "broken.ipynb": "{", "plain.py": "import no_longer\n<<<<\n"}
+    assert look.look(repository(tmp_path / "theirs", files), []).extra == ["scikit-learn", "torch"]
 
 
 def test_imports_are_never_installed_unasked(
@@ -449,7 +500,7 @@ def test_interrupted_at_any_write_nothing_is_left(
         pass
 
     for number in range(FILES):
-        for kills in (False, True):
+        for kills in (False, True) if number % 4 == 0 else (False,):
             written: list[Path] = []
 
             def interrupted(source: Path, target: Path, number: int = number, written: list = written) -> None:
@@ -468,13 +519,8 @@ def test_interrupted_at_any_write_nothing_is_left(
                     patch.setattr(record, "revert", killed)
                 adopt(root)
             assert len(written) == number
-            if kills and number % 4 == 0:
-                assert record.recover(root)
-                assert tree(root) == before
-            elif not kills:
-                assert tree(root) == before
-            else:
-                record.recover(root)
+            assert not kills or record.recover(root)
+            assert tree(root) == before
     assert adopt(root) == 0
     assert len(new(before, root)) == FILES
 
@@ -605,10 +651,12 @@ def test_condas_ranges(tmp_path: Path) -> None:
 
 def test_conda_beside_more_requirements(tmp_path: Path) -> None:
     pips = ["-r more.in", "-e .", "-e git+https://example.org/a.git@main#egg=a", "tqdm"]
+    pips.append("git+https://example.org/b.git#subdirectory=part&egg=b")
     text = "dependencies:\n  - einops\n  - pip:\n" + "".join(f"    - {line}\n" for line in pips)
     files = {"environment.yml": text, "more.in": "regex\n-c limits.txt\n", "dev.in": "ruff\n"}
     found = look.look(repository(tmp_path / "theirs", files), ["dev.in"])
-    assert found.extra == ["regex", "a @ git+https://example.org/a.git@main", "tqdm", "einops"]
+    addresses = ["a @ git+https://example.org/a.git@main", "b @ git+https://example.org/b.git#subdirectory=part"]
+    assert found.extra == ["regex", addresses[0], "tqdm", addresses[1], "einops"]
     assert [line.text for line in found.lines] == ["ruff"]
     assert any("-c limits.txt" in each for each in found.left_out)
 
@@ -623,16 +671,6 @@ def test_conda_beside_more_requirements(tmp_path: Path) -> None:
 def test_requirements_of_setuptools_in_other_forms(file: str, text: str, tmp_path: Path) -> None:
     root = repository(tmp_path / "theirs", {file: text, "requirements.txt": "torch\nnumpy\n"})
     assert {line.text for line in look.look(root, []).lines} == {"torch", "numpy"}
-
-
-def test_a_job_without_credentials_needs_a_copy_of_the_code(tmp_path: Path, adopt: Callable[..., int]) -> None:
-    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
-    adopt(root)
-    before = tree(root)
-    with pytest.raises(RefusalError):
-        commands.submit(root, parse(["--no-credentials", "submit", "--", "python", "train.py"]))
-    assert tree(root) == before
-    assert commands.submit(root, parse(["submit", "--", "python", "train.py"])) == 0
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ open("model.pt", "w").close()
 print(os.getcwd(), torch.ones(2).sum())
 """,
     "Dockerfile": "FROM scratch\n",
+    "compose.yaml": "services:\n  dev:\n    image: scratch\n  jobs:\n    image: scratch\n",
+    ".gitignore": "*.pt\n",
     ".dockerignore": "*\n!.gpukit\n!pyproject.toml\n",  # the last two: as `adopt` says
     ".devcontainer/devcontainer.json": '{"image": "python:3.12-slim-trixie", "name": "theirs"}\n',
 }
@@ -91,6 +93,24 @@ def test_its_own_program_and_command_run_as_its_user_runs_them(adopted: Project)
     failed = {id for id, status in results.items() if status == "FAIL"}
     assert failed <= {"torch"}, found.stdout  # the tests' index may have another build
     assert results["packages"] == "PASS"
+
+
+def test_a_job_runs_the_code_of_its_submission_beside_the_repositorys_own_containers(adopted: Project) -> None:
+    labels = [f"devcontainer.local_folder={adopted.path}", f"com.docker.compose.project.working_dir={adopted.path}"]
+    labels.append(f"devcontainer.config_file={adopted.path}/.devcontainer/devcontainer.json")
+    flags = [f"--label={label}" for label in labels]
+    theirs = adopted.engine.get("run", "--detach", "--rm", *flags, "python:3.12-slim-trixie", "sleep", "600").strip()
+    (adopted.path / "old.pt").write_text("shared\n")
+    adopted.launched("submit", "--", "sh", "-c", "cat old.pt && think && git status --porcelain; touch new.pt")
+    (adopted.path / "src/engine_tests/cli.py").write_text("later\n")
+    adopted.launched("--cpu", "jobs", "run", "-d", timeout=600)
+    adopted.launched("jobs", "wait", "1", timeout=600)
+    (adopted.path / "src/engine_tests/cli.py").write_text(FILES["src/engine_tests/cli.py"])
+    assert adopted.launch("jobs", "logs", "1").stdout.split() == ["shared", "3.1"]
+    adopted.launched("--cpu", "stop")
+    assert (adopted.path / "new.pt").stat().st_uid == adopted.user.uid
+    assert adopted.engine.get("inspect", "--format={{.State.Running}}", theirs).strip() == "true"
+    adopted.engine.get("rm", "--force", theirs)
 
 
 def test_vs_code_starts_it_beside_the_repositorys_own_container(adopted: Project) -> None:

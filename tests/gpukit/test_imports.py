@@ -17,7 +17,7 @@ BELOW["script"] = f"train {BELOW['train']}"
 BELOW["remote"] = f"launch {BELOW['launch']}"
 BELOW["jobs"] = f"launch {BELOW['launch']}"
 BELOW["plan"] = f"doctor script {BELOW['doctor']}"  # script/memory.py, in a process of its own
-BELOW["adopt"] = f"plan update {BELOW['plan']}"
+BELOW["adopt"] = f"plan update validate {BELOW['plan']}"
 BELOW |= {"setup": f"doctor {BELOW['doctor']}", "cli": " ".join([*BELOW, "setup"])}
 
 

@@ -215,6 +215,10 @@ pathlib.Path("src/a.py").write_text("changed")
 pathlib.Path("__pycache__").mkdir(exist_ok=True)
 pathlib.Path("__pycache__/x.pyc").write_text("")
 assert not os.path.exists(".env")
+ran = pathlib.Path("outputs/ran-by-git").resolve()
+settings = f'[core]\\n fsmonitor = touch {ran}\\n[filter "own"]\\n clean = touch {ran}\\n'
+pathlib.Path(".git/config").write_text(settings)
+pathlib.Path(".git/info/attributes").write_text("* filter=own")
 pathlib.Path("outputs/started").touch()
 while not os.path.exists("outputs/go"): time.sleep(0.01)
 """
@@ -235,10 +239,71 @@ while not os.path.exists("outputs/go"): time.sleep(0.01)
     ]
     assert "outputs/job-1-files" in queue.table.get(1)["note"]
     assert (repository / "src/a.py").read_text() == "a = 0\n"
+    assert not (repository / "outputs/ran-by-git").exists(), "a job's own git settings have run a program"
     code = "import pathlib, shutil; shutil.rmtree('.git'); pathlib.Path('own').write_text('kept')"
     assert main(["submit", "--", sys.executable, "-c", code]) == 0
     queue.until(lambda: "job-2-files" in queue.table.get(2)["note"])
     assert (repository / "outputs/job-2-files/own").read_text() == "kept"
+
+
+# What an adopted repository's job finds and writes. git ignores *.pt, data/, and .env.
+ADOPTED_JOB = """
+import os, pathlib, sys
+def add(path, text):
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(path).write_text(text)
+print(pathlib.Path("src/a.py").read_text(), pathlib.Path("data/kept").read_text(), pathlib.Path("old.pt").read_text())
+print(pathlib.Path(".env").read_text(), *sorted(os.listdir(".gpukit")))
+job = os.environ["GPUKIT_JOB"]
+add(f"data/{job}", "in a shared folder")
+add("out/new.pt", job)
+add("out/log.csv", job)
+add("next.pt", job)
+os.replace("next.pt", "old.pt")
+add("src/a.py", "changed")
+add("__pycache__/x.pyc", "")
+if job == "2":
+    add("late.pt", job)
+    add("data/../late.pt", "the user's")  # data is a link
+"""
+
+
+def test_a_job_of_an_adopted_repository_shares_what_git_ignores(queue: Queue, repository: Path) -> None:  # noqa: F811
+    queue.table.base.close()
+    for name in ("stack.json", ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"):
+        (repository / ADOPTED[name]).parent.mkdir(exist_ok=True)
+        (repository / name).rename(repository / ADOPTED[name])
+    write(repository, ".gpukit/.gitignore", "*\n!stack.json\n!.gitignore\n")
+    write(repository, ".gitignore", "/data/\n*.pt\n__pycache__/\n.env\n")
+    write(repository, "old.pt", "first")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "adopted")
+    write(repository, "src/compiled.pyc", "")
+    adopted = Queue(repository)
+    queue.workers = adopted.workers
+    for _ in (1, 2):
+        assert main(["submit", "--", sys.executable, "-c", ADOPTED_JOB]) == 0
+    write(repository, "src/a.py", "a = 'later'\n")
+    before = state(repository)
+    assert "compiled" not in git(repository, "ls-tree", "-r", "--name-only", adopted.table.get(1)["code"])
+    adopted.start()
+    adopted.until_states("finished", "finished")
+    adopted.until(lambda: not any(path.is_dir() for path in (repository / ".gpukit/jobs").glob("[0-9]*")))
+    logs = [(repository / f".gpukit/jobs/{number}.log").read_text().splitlines() for number in (1, 2)]
+    assert [log[0] for log in logs] == ["a = 0", "a = 0"]
+    assert [log[1] for log in logs] == [" shared first", " shared 1"]
+    assert all("SECRET=planted" in log[2] for log in logs)
+    assert [log[3].split() for log in logs] == [[".gitignore", "outputs", "stack.json"]] * 2
+    assert (repository / "data/1").exists() and (repository / "data/2").exists()
+    assert (repository / "out/new.pt").read_text() == "2", "as without the queue"
+    assert (repository / "old.pt").read_text() == "2"
+    assert (repository / "late.pt").read_text() == "the user's"
+    kept = repository / ".gpukit/outputs"
+    found = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
+    others = {f"job-{number}-files/{path}" for number in (1, 2) for path in ("out/log.csv", "src/a.py")}
+    assert found == {*others, "job-2-files/late.pt"}
+    assert state(repository) == before, "no results among the code"
+    adopted.table.base.close()
 
 
 def test_what_is_no_code_is_refused(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,6 +312,13 @@ def test_what_is_no_code_is_refused(repository: Path, capsys: pytest.CaptureFixt
     with pytest.raises(RefusalError, match=r"model.bin.*--latest"):
         frozen.freeze(repository)
     (repository / "model.bin").unlink()
+    (repository / "images").mkdir()
+    for number in range(11):
+        with (repository / f"images/{number}").open("wb") as file:
+            file.truncate(int(frozen.LARGE))
+    with pytest.raises(RefusalError, match=r"1.1 GB.*--latest"):
+        frozen.freeze(repository)
+    shutil.rmtree(repository / "images")
     git(repository, "init", "-q", "src/other")
     write(repository, "src/other/x.py", "")
     with pytest.raises(RefusalError, match=r"src/other.*--latest"):
@@ -257,7 +329,7 @@ def test_what_is_no_code_is_refused(repository: Path, capsys: pytest.CaptureFixt
     with Table(repository / ".launch/jobs") as table:
         assert len(table.recent(10)) == 1, "what could not be frozen is not in the queue"
     write(repository, ADOPTED["stack.json"], "{}")
-    assert main(["--no-credentials", "submit", "true"]) == 1, "an adopted repository is not frozen"
+    assert main(["--no-credentials", "submit", "true"]) == 1, "what git ignores there may be secrets"
 
 
 def test_only_changed_files_are_frozen_again(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpukit.cli import main as cli
+from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
 from gpukit.remote import connection, files, there
 from gpukit.remote.connection import Host
@@ -32,6 +33,7 @@ from .test_native import FACTS, PYPROJECT, TARGETS, indexes  # noqa: F401 - a fi
 
 pytestmark = pytest.mark.program
 SECRET = "planted-93b1f0"
+FILES = ("stack.json", ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json")
 IGNORED = "/outputs/\n/data/\n/.env\n/.launch/\n__pycache__/\n"
 # Trains until a signal, then saves and ends with 5; with an argument, ends with that status at once.
 TRAIN = """\
@@ -339,6 +341,33 @@ def test_the_same_in_a_container(tmp_path: Path, machine: Box) -> None:
             docker("rm", "--force", container)
         for image in docker("images", "-q", label):
             docker("rmi", "--force", image)
+
+
+def test_an_adopted_repository(tmp_path: Path, machine: Box) -> None:
+    laptop = Laptop(tmp_path / "theirs", machine)
+    root = laptop.root
+    host = f"{NAME}:adopted"
+    (root / "vendor").rename(root / ADOPTED["vendor"])
+    for name in FILES:
+        (root / ADOPTED[name]).parent.mkdir(exist_ok=True)
+        (root / name).rename(root / ADOPTED[name])
+    stack = json.loads((root / ADOPTED["stack.json"]).read_text())
+    (root / ADOPTED["stack.json"]).write_text(json.dumps({**stack, "dependencies": ["pyproject.toml"]}))
+    (root / ".gpukit/.gitignore").write_text("*\n!.gitignore\n!stack.json\n")
+    (root / ".gitignore").write_text("*.pt\n")
+    (root / "data").mkdir()
+    (root / "data/own.py").write_text("print('own')\n")
+    done = laptop.launch("run", "--", "python3", "train.py", "7", host=host)
+    assert (done.returncode, done.stdout.split()[0]) == (7, "begun"), done.stderr
+    command = "python3 data/own.py; mkdir out; echo 1 > out/log.csv"
+    assert laptop.launch("submit", "--latest", "--", "sh", "-c", command, host=host).returncode == 0  # no git there
+    assert laptop.launch("jobs", "run", "-d", host=host).returncode == 0
+    done = laptop.launch("jobs", "wait", "1", host=host)
+    assert done.returncode == 0, done.stderr
+    assert laptop.launch("jobs", "logs", "1", host=host).stdout == "own\n"
+    laptop.launch("stop", host=host)
+    assert laptop.launch("fetch", "out", host=host).returncode == 0
+    assert (root / "out/log.csv").read_text() == "1\n"
 
 
 # Files

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import json
 import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from gpukit.host.git import attempt, git, sources, status
 from gpukit.project import dependencies
 from gpukit.project.dependencies import Line
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
 from gpukit.project.messages import RefusalError
+from gpukit.validate import image
 
 LAUNCH = "launch"
 FOLDERS = (".gpukit", ".devcontainer/gpukit", ".devcontainer/gpukit-cpu")
@@ -52,7 +54,7 @@ CONDA_NAMES = {
 # Conda's programs whose names the package index gives to other packages, and Debian to the same programs.
 PROGRAMS = ("ffmpeg", "git", "graphviz", "sox", "wget")
 MOST_FILES = 2000  # scripts that are read for their imports
-MOST_BYTES = 1 << 20  # of one
+MOST_BYTES = {".py": 1 << 20, ".ipynb": 1 << 24}  # of one; notebooks contain images
 
 
 @dataclass
@@ -300,7 +302,7 @@ def imports(root: Path) -> list[str]:
     """The packages that the repository's scripts import and that are neither Python's own nor its own."""
     if sys.version_info < (3, 10):  # which does not know what is its own
         raise RefusalError("Reading what scripts import needs Python 3.10 or newer: `uvx --python 3.12 gpukit adopt`.")
-    names = [name for name in sources(root) if name.endswith(".py")][:MOST_FILES]
+    names = [name for name in sources(root) if name.endswith((*MOST_BYTES,))][:MOST_FILES]
     own = {part for name in names for part in (Path(name).stem, *Path(name).parts[:-1])}
     modules: set[str] = set()
     for name in names:
@@ -308,10 +310,11 @@ def imports(root: Path) -> list[str]:
             continue
         path = root / name
         try:
-            tree = ast.parse(path.read_text(encoding="utf-8")) if path.stat().st_size < MOST_BYTES else None
-        except (OSError, SyntaxError, ValueError):
+            text = path.read_text(encoding="utf-8") if path.stat().st_size < MOST_BYTES[path.suffix] else ""
+            cells = notebook(text) if text and path.suffix == ".ipynb" else [text]
+        except (OSError, ValueError):
             continue
-        for node in ast.walk(tree) if tree else ():
+        for node in itertools.chain.from_iterable(map(nodes, cells)):
             if isinstance(node, ast.Import):
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -319,6 +322,22 @@ def imports(root: Path) -> list[str]:
     modules -= own | sys.stdlib_module_names
     foreign = [name for name in modules if not name.startswith("_")]  # an extension of its own is often called _C
     return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in foreign}, key=str.lower)
+
+
+def notebook(text: str) -> list[str]:
+    """The cells of a notebook that have code, without IPython's own commands."""
+    try:
+        cells = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    except (KeyError, TypeError):  # of a format before 2015
+        return []
+    return [re.sub(r"(?m)^\s*[%!?].*", "", cell) for cell in cells]
+
+
+def nodes(text: str) -> list[ast.AST]:
+    try:
+        return [*ast.walk(ast.parse(text))]
+    except (SyntaxError, ValueError):
+        return []
 
 
 def tracked(root: Path, names: list[str]) -> list[str]:
@@ -329,21 +348,10 @@ def tracked(root: Path, names: list[str]) -> list[str]:
 
 
 def kept_from_builds(root: Path, paths: Iterable[str]) -> list[str]:
-    """Those of the paths that the repository's own .dockerignore excludes: as for Docker, by the last line that fits.
+    """Those of the paths that the repository's own .dockerignore excludes.
 
-    launch has a file of ours (Dockerfile.dockerignore); VS Code builds from a Dockerfile elsewhere, which has none.
+    launch has a file of ours (Dockerfile.dockerignore). VS Code builds from a copy of the Dockerfile in a folder of its
+    own, beside which there is none (devcontainers CLI 0.89, Dockerfile-with-features; 2026-11-26).
     """
-    file = root / ".dockerignore"
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
-    kept = []
-    for path in dict.fromkeys(paths):
-        above = [path, *(str(folder) for folder in PurePosixPath(path).parents if folder.name)]
-        excluded = False
-        for line in lines:
-            pattern = line.strip().lstrip("!").strip("/").removesuffix("/**")
-            patterns = (pattern, pattern.removeprefix("**/"))
-            if pattern and pattern[0] != "#" and any(fnmatchcase(one, each) for one in above for each in patterns):
-                excluded = not line.strip().startswith("!")
-        if excluded:
-            kept.append(path)
-    return kept
+    rules = image.patterns(root / ".dockerignore")
+    return [path for path in dict.fromkeys(paths) if image.excluded(path, rules)]

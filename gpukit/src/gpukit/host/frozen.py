@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -21,9 +22,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpukit.host import copies
+from gpukit.host import copies, shared
 from gpukit.host.git import attempt, git, names, sources
-from gpukit.project.location import is_adopted, located
+from gpukit.host.shared import SHARED
+from gpukit.project.location import ADOPTED, is_adopted, located
 from gpukit.project.messages import RefusalError, plain
 
 PLACE = ".launch/jobs"
@@ -31,9 +33,9 @@ REFS = "refs/gpukit/jobs"
 LAST = "frozen.json"
 SUBMODULE = "160000"  # the mode of its entry in an index
 DAYS = 30  # for which code is kept after the end of its last job, for retries
-SHARED = ("outputs", "data")  # of the project, in every checkout
 FRESH = 2.0  # seconds in which a file can change again without another time, on coarse file systems
 LARGE = 100e6  # bytes of a new file that is probably data: GitHub refuses larger ones
+MANY = 1e9  # bytes of all new files
 FULL = 1e6  # bytes that are free on a full disk, at most
 NOT_KEPT = ("/outputs", "/data", "__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
 NOT_KEPT += ("/cluster/image.*", "/cluster/*.status")
@@ -44,21 +46,22 @@ LATEST = ", or submit with --latest, which runs the project as it is when the jo
 def freeze(root: Path, otherwise: str = LATEST) -> str:
     """The commit of the project's files as they are now. Its working tree, index, and branches are not touched.
 
-    Empty for an adopted repository: its jobs run the files as they are when they start. Without git, the name of a copy
-    of the files that `./launch --host` has sent.
+    Without git, the name of a copy of the files that `./launch --host` has sent.
 
     Raises RefusalError where neither is possible, for submodules, and for large files that nobody has told git to
     ignore, with what to do `otherwise`.
     """
-    if is_adopted(root):
-        return ""  # where its programs write is not known, so that a checkout would take their results with it
     place = made(root)
     if not shutil.which("git"):
-        files = copies.sent(root)
+        files = [] if is_adopted(root) else copies.sent(root)  # what git ignores in an adopted one is shared
         if not files:
             raise RefusalError(f"git keeps the code of jobs, and is not installed here: install it{otherwise}.")
         return copies.make(root, place, files)
     files = sources(root)
+    if is_adopted(root) and not {ADOPTED["stack.json"], ADOPTED[".devcontainer/devcontainer.json"]} <= {*files}:
+        raise RefusalError(
+            f"git ignores files in .gpukit or .devcontainer/gpukit, which a job needs: `git add -f` both{otherwise}."
+        )
     own = (root / ".git").is_dir()
     repository = root / ".git" if own else place / "code.git"
     about = {path: found for path in files if (found := lstat(f"{root}/{path}"))}
@@ -78,7 +81,7 @@ def freeze(root: Path, otherwise: str = LATEST) -> str:
         env = {"GIT_DIR": str(repository), "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
         staged = names(git(root, "ls-files", "-z", "--stage", **env))
         known = {path: entry for entry, _, path in (each.partition("\t") for each in staged)}
-        code = code_of(about, known, otherwise)
+        code = code_of(about, known, otherwise, () if is_adopted(root) else SHARED)
         gone = known.keys() - code
         there = [path for path in gone if os.path.lexists(f"{root}/{path}")]
         changes = "\0".join([*code, *gone.difference(there)])
@@ -155,27 +158,34 @@ def made(root: Path) -> Path:
     return located(PLACE, root)
 
 
-def code_of(about: dict[str, os.stat_result], known: dict[str, str], otherwise: str) -> list[str]:
-    """The files that are the code. `known`: those in the index, by their mode, object, and stage.
+def code_of(
+    about: dict[str, os.stat_result], known: dict[str, str], otherwise: str, apart: tuple[str, ...]
+) -> list[str]:
+    """The files that are the code. `known`: those in the index, by their mode, object, and stage. `apart`: folders
+    whose new files are not.
 
     Raises RefusalError for repositories, and for large files that are not in the index.
     """
     links = tuple(f"{path}/" for path, one in about.items() if stat.S_ISLNK(one.st_mode))
-    ours = (".launch/", *(f"{name}/" for name in SHARED))
+    ours = (".launch/", *(f"{name}/" for name in apart))
     found = []
     for path, one in about.items():
-        if path.startswith(links) or (path not in known and path.startswith(ours)):
-            continue  # a folder in the index that is a link now, or ours
+        new = path not in known
+        if path.startswith(links) or (new and (path.startswith(ours) or path.endswith(".pyc"))):
+            continue  # a folder in the index that is a link now, ours, or Python's
         if stat.S_ISDIR(one.st_mode):
             if known.get(path, SUBMODULE).startswith(SUBMODULE):
                 raise RefusalError(
                     f"{path} is a repository of its own, which a job's code cannot contain: remove it{otherwise}."
                 )
             continue  # a file in the index that is a folder now
-        if one.st_size > LARGE and path not in known:
+        if one.st_size > LARGE and new:
             size = f"{one.st_size / 1e9:.1f} GB"
             raise RefusalError(f"{path} has {size}, and git would commit it: add it to .gitignore{otherwise}.")
         found.append(path)
+    size = sum(about[path].st_size for path in found if path not in known)
+    if size > MANY:
+        raise RefusalError(f"git would commit {size / 1e9:.1f} GB of new files: add data to .gitignore{otherwise}.")
     return found
 
 
@@ -237,9 +247,10 @@ def keep(root: Path, commit: str) -> None:
 
 
 def code_in(folder: Path) -> str:
-    """The commit of a checkout, or the name of its copy; empty if the job has removed it."""
+    """The commit of a checkout, or the name of its copy; empty if the job has removed or changed it."""
     head = folder / ".git/HEAD"
-    return head.read_text(encoding="utf-8").strip() if head.is_file() else ""
+    found = head.read_text(encoding="utf-8", errors="replace").strip() if head.is_file() else ""
+    return found if re.fullmatch("[0-9a-f]{40,64}", found) else ""
 
 
 def borrowed(root: Path, folder: Path) -> Path:
@@ -251,12 +262,12 @@ def borrowed(root: Path, folder: Path) -> Path:
 def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None:
     """Write the files of a commit to `folder`, unless they are there from before an interruption.
 
-    With links to the project's outputs/ and data/. Without `links`, for containers: with empty folders for them, and
-    .git/shared, at which the container has `borrowed(...)`.
+    With links to what it shares (host/shared.py). Without `links`, for containers: with empty folders for outputs/ and
+    data/, and .git/shared, at which the container has `borrowed(...)`.
 
     Raises RefusalError if the code is gone, or cannot be written; then nothing of it is left.
     """
-    if code_in(folder) == commit and (folder / SHARED[0]).is_symlink() == links:
+    if code_in(folder) == commit and shared.is_linked(root, folder) == links:
         return
     source = copy_of(root, commit) or repository_of(root, commit)
     draft = folder.with_name(f"{folder.name}.new")
@@ -280,6 +291,9 @@ def write(root: Path, source: Path, commit: str, folder: Path, links: bool) -> N
         (folder / ".git/HEAD").write_text(f"{commit}\n", encoding="utf-8")
     else:
         borrow(root, source, commit, folder, links)
+    if is_adopted(root):
+        shared.link(root, folder, links)
+        return
     for name in SHARED:
         (root / name).mkdir(exist_ok=True)
         part = folder / name
@@ -298,12 +312,13 @@ def borrow(root: Path, repository: Path, commit: str, folder: Path, links: bool)
     git(root, "init", "--quiet", "--template=", str(folder))
     for part in ("info", "shared", "objects/info"):
         (folder / ".git" / part).mkdir(parents=True, exist_ok=True)
-    (folder / ".git/info/exclude").write_text("".join(f"{each}\n" for each in NOT_KEPT), encoding="utf-8")
+    exclude = NOT_KEPT if not is_adopted(root) else NOT_KEPT[len(SHARED) :]
+    (folder / ".git/info/exclude").write_text("".join(f"{each}\n" for each in exclude), encoding="utf-8")
     alternates = folder / ".git/objects/info/alternates"
     objects = os.path.relpath(repository / "objects", folder / ".git/objects")
     alternates.write_text(f"{objects}\n", encoding="utf-8")
     lfs = repository / "lfs"
-    settings = ["core.hooksPath=/dev/null", "advice.detachedHead=0", f"lfs.storage={lfs}"]
+    settings = ["core.hooksPath=/dev/null", "core.splitIndex=false", "advice.detachedHead=0", f"lfs.storage={lfs}"]
     if lfs.is_dir():  # without a filter (git LFS sets `process`), git would write pointers as files
         settings += ["filter.lfs.required=1", "filter.lfs.smudge="]
     options = [part for setting in settings for part in ("-c", setting)]
@@ -317,15 +332,18 @@ def borrow(root: Path, repository: Path, commit: str, folder: Path, links: bool)
 def remove(root: Path, folder: Path, name: str) -> str:
     """Remove a checkout after the end of its job; a sentence if the job wrote files beside outputs/ and data/.
 
-    They are moved to outputs/NAME: a script may keep its results there.
+    They are moved to outputs/NAME: a script may keep its results there. In an adopted repository, those that git
+    ignores are moved to the same places of the repository.
     """
     if not folder.is_dir():
         return ""
     left = [path for path in written(root, folder) if os.path.lexists(folder / path)]
+    outputs = located("outputs", root) / name
+    home = shared.home(root, folder, left) if is_adopted(root) else set()
     gone = folder.with_name(f"{folder.name}.gone")  # at once: of a part, it could not be told what the job wrote
     try:
         for path in left:
-            place = root / "outputs" / name / path
+            place = root / path if path in home else outputs / path
             place.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):  # another command does the same
                 shutil.move(folder / path, place)
@@ -335,22 +353,26 @@ def remove(root: Path, folder: Path, name: str) -> str:
     except OSError as error:
         return f"its checkout {folder} cannot be removed ({error.strerror})"
     shutil.rmtree(gone, ignore_errors=True)
-    return f"files that it wrote elsewhere are in outputs/{name}" if left else ""
+    return f"files that it wrote elsewhere are in {outputs.relative_to(root)}" if not home.issuperset(left) else ""
 
 
 def written(root: Path, folder: Path) -> list[str]:
-    """The files that a job wrote or changed in its checkout, beside outputs/ and data/."""
-    copy = copy_of(root, code_in(folder))
+    """The files that a job wrote or changed in its checkout, beside what it shares with the project."""
+    ours = () if is_adopted(root) else SHARED
+    code = code_in(folder)
+    copy = copy_of(root, code)
     if copy:
         return copies.written(copy, folder, (*NOT_KEPT, "/.git"))
-    if code_in(folder):
-        repository = {"GIT_DIR": f"{folder}/.git", "GIT_WORK_TREE": str(folder)}  # not the project's, if it has none
+    with contextlib.suppress(RefusalError):
+        # not the checkout's own repository: git runs programs that its configuration names, and a job may write that
+        repository = {"GIT_DIR": str(repository_of(root, code)), "GIT_INDEX_FILE": f"{folder}/.git/index"}
         exclude = f"--exclude-from={folder}/.git/info/exclude"
-        listed = attempt(folder, "ls-files", "-z", "--others", "--modified", exclude, **repository)
-        if listed.code == 0:
-            found = [path for path in names(listed.out) if not path.startswith(tuple(f"{each}/" for each in SHARED))]
-            return list(dict.fromkeys(found))
-    return [path.name for path in folder.iterdir() if path.name not in (*SHARED, ".git")]  # the job has removed .git
+        listing = ("ls-files", "-z", "--others", "--modified", exclude)
+        listed = attempt(folder, *listing, GIT_WORK_TREE=str(folder), **repository)
+        if listed.code == 0 and (folder / ".git/index").is_file():
+            found = [path for path in names(listed.out) if not path.startswith(tuple(f"{each}/" for each in ours))]
+            return list(dict.fromkeys([*found, *shared.replaced(folder)]))
+    return [path.name for path in folder.iterdir() if path.name not in (*ours, ".git")]  # what it wrote is not known
 
 
 def remove_drafts(place: Path, seconds: float = 3600) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpukit.host.process import Result
@@ -102,6 +104,33 @@ def unmerged(folder: Path) -> list[str]:
     return names(git(folder, "ls-files", "-u", "-z"))
 
 
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[dict[str, str]]:
+    """The variables with which git reads a folder, also one that is in no repository."""
+    if attempt(folder, "rev-parse", "--is-inside-work-tree").out.strip() == "true":
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="gpukit-") as temporary:
+        git(folder, "init", "--quiet", "--bare", temporary)
+        yield {"GIT_DIR": temporary, "GIT_WORK_TREE": str(folder)}
+
+
+def ignored(folder: Path) -> list[str]:
+    """What git ignores in a folder, relative to it; of a folder that is ignored as a whole, only its own path."""
+    options = ("--porcelain=v1", "-z", "--untracked-files=all", "--ignored=matching", "--no-renames")
+    with reading(folder) as variables:
+        prefix = git(folder, "rev-parse", "--show-prefix", **variables).strip("\n")
+        listed = names(git(folder, "status", *options, "--", ".", **variables))
+    return [entry[3:].rstrip("/")[len(prefix) :] for entry in listed if entry.startswith("!!")]
+
+
+def would_ignore(folder: Path, paths: list[str]) -> set[str]:
+    """Those of the paths that git would ignore if they were in this folder."""
+    with reading(folder) as variables:
+        options = {"data": "\0".join(paths), "GIT_LITERAL_PATHSPECS": "0", **variables}
+        return {*names(attempt(folder, "check-ignore", "-z", "--stdin", **options).out)}
+
+
 def sources(folder: Path) -> list[str]:
     """The files of a folder that git would commit: tracked, or new and not ignored. Paths are relative to the folder.
 
@@ -111,11 +140,8 @@ def sources(folder: Path) -> list[str]:
     try:
         listed = git(folder, *command)
     except RefusalError:
-        if attempt(folder, "rev-parse", "--is-inside-work-tree").out.strip() == "true":
-            raise
-        with tempfile.TemporaryDirectory(prefix="gpukit-") as temporary:
-            git(folder, "init", "--quiet", "--bare", temporary)
-            listed = git(folder, f"--git-dir={temporary}", f"--work-tree={folder}", *command)
+        with reading(folder) as variables:
+            listed = git(folder, *command, **variables)
     found = {*names(listed)}
     # as texts: pathlib takes 0.1 s for 10,000 files
     return sorted(path for path in found if not f"/{path}".endswith("/.env") and os.path.lexists(f"{folder}/{path}"))

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpukit.project.location import located
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 
 TOKEN = ".launch/jobs/token"  # of the service `jobs`
@@ -59,7 +59,11 @@ def folder(root: Path) -> Path:
 def is_service(root: Path) -> bool:
     """Whether a service of compose.yaml processes the queue, on the same image and GPUs."""
     path = root / "compose.yaml"
-    return path.is_file() and bool(re.search(r"^  jobs:", path.read_text(encoding="utf-8"), re.MULTILINE))
+    return (
+        path.is_file()
+        and not is_adopted(root)
+        and bool(re.search(r"^  jobs:", path.read_text(encoding="utf-8"), re.MULTILINE))
+    )
 
 
 def fingerprint(root: Path) -> str:

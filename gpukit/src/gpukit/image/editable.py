@@ -13,28 +13,32 @@ from typing import Any
 
 from gpukit.project import dependencies
 
-# A line that Python runs: it searches src/ if the package is in it, otherwise the repository's folder.
-PATH = (
-    "import os, sys; sys.path.append({src!r} if os.path.isdir({src!r}) and not os.path.exists({src!r} + '/__init__.py')"
-    " and not os.path.exists({module!r}) else {root!r})\n"
+# A line that Python runs. GPUKIT_PROJECT is the repository, or the checkout of a job.
+PATH = "import os, sys; root = os.getenv('GPUKIT_PROJECT') or {root!r}; sys.path += [{places}]\n"
+# Of a package whose build names no folder: src/ if the package is in it, otherwise the repository's own.
+PLACE = (
+    "root + '/src' if os.path.isdir(root + '/src') and not os.path.exists(root + '/src/__init__.py')"
+    " and not os.path.exists(root + {module!r}) else root"
 )
 UNKNOWN = "0"  # the version, where the package computes it
 
 
 def package(folder: Path, sources: list[str]) -> dict[str, Any]:
-    """The package's name, version, and entry points by group; nothing if the repository is none."""
+    """The package's name, version, folders, and entry points by group; nothing if the repository is none."""
     for file in dict.fromkeys(source.partition("#")[0] for source in sources):
         if file == dependencies.PYPROJECT:
             project = dependencies.Project(folder, file)
             if project.is_package:
-                return {"name": project.name, "version": project.version, "entries": entries(project)}
+                facts = {"name": project.name, "version": project.version, "folders": project.folders}
+                return {**facts, "entries": entries(project)}
         elif file in ("setup.cfg", "setup.py"):
             found = dependencies.setuptools(folder, file)
             if found.get("name"):
                 groups = found.get("entry_points", {})
                 groups = groups if isinstance(groups, dict) else {}
                 named = {group: dict(map(entry, lines_of(lines))) for group, lines in groups.items()}
-                return {"name": found["name"], "version": found.get("version", ""), "entries": named}
+                facts = {"name": found["name"], "version": found.get("version", ""), "folders": found["folders"]}
+                return {**facts, "entries": named}
     return {}
 
 
@@ -62,8 +66,8 @@ def entry(line: str) -> tuple[str, str]:
 def write(folder: Path, to: Path, workspace: str) -> Path | None:
     """Write the wheel, and return its path; None if the repository is no package.
 
-    `workspace`: the path of the repository where the wheel is installed. Its layout is looked at when Python starts: a
-    build has only the files that name dependencies.
+    `workspace`: the path of the repository where the wheel is installed. Which folders exist is looked at when Python
+    starts: a build has only the files that name dependencies.
     """
     found = package(folder, dependencies.sources(folder))
     if not found:
@@ -75,8 +79,10 @@ def write(folder: Path, to: Path, workspace: str) -> Path | None:
         "".join([f"[{group}]\n", *(f"{each} = {target}\n" for each, target in named.items())])
         for group, named in found["entries"].items()
     )
+    places = [f"os.path.normpath(os.path.join(root, {folder!r}))" for folder in found["folders"]]
+    path = PATH.format(root=workspace, places=", ".join(places or [PLACE.format(module=f"/{name}")]))
     members = {
-        f"__editable__.{name}.pth": PATH.format(root=workspace, src=f"{workspace}/src", module=f"{workspace}/{name}"),
+        f"__editable__.{name}.pth": path,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {found['name']}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: gpukit\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": groups,

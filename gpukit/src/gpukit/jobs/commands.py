@@ -64,9 +64,9 @@ def submit(root: Path, options: Any) -> int:
     if without and (options.latest or options.on):
         raise RefusalError("--no-credentials needs a container and a copy of the code: leave --on and --latest out.")
     if without and is_adopted(root):
-        raise RefusalError(
-            "--no-credentials needs a copy of the code, which jobs of an adopted repository do not have."
-        )
+        from gpukit.launch import sealed
+
+        raise RefusalError(sealed.UNKNOWN)
     if options.on and options.priority:
         raise RefusalError("--priority is of the queue on this machine: a cluster has priorities of its own.")
     if options.on == "kubernetes":
@@ -100,8 +100,6 @@ def submit(root: Path, options: Any) -> int:
         job = table.get(number)
     held = f" It is held: {job['note']}." if job["note"] else ""
     submitted(root, job, options, f"Job {number} is in the queue.{held}")
-    if is_adopted(root) and not options.latest:
-        say("It will run your files as they are when it starts: what your programs write beside them is not known.")
     if queue.WorkerLock(place).holder() is None:
         say(idle(root, options))
     return 0

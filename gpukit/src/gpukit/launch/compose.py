@@ -14,6 +14,7 @@ from gpukit.host.preflight import preflight
 from gpukit.host.project import Project, secret
 from gpukit.host.queue import TOKEN, is_service
 from gpukit.launch.found import ALIVE, Found, listed
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 
 SECONDS = 120  # to wait for the services; one that takes longer goes on starting
@@ -21,7 +22,7 @@ LINES = 10  # of the log of a service that has failed
 
 
 def there(project: Project) -> bool:
-    return (project.root / "compose.yaml").is_file()
+    return (project.root / "compose.yaml").is_file() and not is_adopted(project.root)
 
 
 def name(project: Project) -> str:
@@ -218,7 +219,9 @@ def _taken(message: str) -> RefusalError:
 
 
 def all_of(project: Project) -> list[Found]:
-    """Compose's containers of this folder; their role is their service."""
+    """Compose's containers of this folder; their role is their service. Those of an adopted repository are its own."""
+    if is_adopted(project.root):
+        return []
     label = "com.docker.compose.project.working_dir"
     rows = listed(project, label, '{{.Label "com.docker.compose.service"}}', f'{{{{.Label "{label}"}}}}')
     # by folder, however its path was written: a copy of this project has the same name until its first start

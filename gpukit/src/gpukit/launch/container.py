@@ -54,9 +54,9 @@ def workspace(project: Project) -> list[dict[str, Any]]:
     mount, target = project.config.workspace_mount, project.config.workspace_folder
     if not mount or project.code == project.root:
         return [mount] if mount else []
-    from gpukit.host import frozen  # here, because only jobs need it
+    from gpukit.host import frozen, shared  # here, because only jobs need them
 
-    places = {target: project.code, **{f"{target}/{name}": project.root / name for name in frozen.SHARED}}
+    places = {target: project.code, **shared.mounts(project.root, target)}
     found = [{**mount, "source": str(source), "target": place} for place, source in places.items()]
     objects = str(frozen.borrowed(project.root, project.code))
     return [*found, {**mount, "source": objects, "target": f"{target}/.git/shared", "readonly": True}]
@@ -189,9 +189,10 @@ def run(
 def run_sealed(project: Project, without: str, command: list[str], *given: list[str]) -> int:
     """Run a command without credentials, in a checkout of the project's code that is gone afterwards."""
     from gpukit.host import frozen
+    from gpukit.launch import sealed
 
     if is_adopted(project.root):
-        raise RefusalError("This needs a project whose results go to outputs/: the repository's are not known.")
+        raise RefusalError(sealed.UNKNOWN)
     place = project.located(frozen.PLACE)
     for old in place.glob("run-*"):
         if not queue.born(int(old.name[len("run-") :])):  # of a command that was killed

@@ -339,7 +339,7 @@ class Environment:
         """The same arguments as in the image."""
         root = self.project.code
         if is_adopted(root):
-            package = editable.write(root, self.path / "package", str(root))
+            package = editable.write(root, self.path / "package", str(self.project.root))
             wanted = [*dependencies.wanted(root), *([str(package)] if package else [])]
             listed = self.path / "requirements.txt"
             listed.write_text("".join(f"{line}\n" for line in wanted), encoding="utf-8")

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from gpukit.host.project import Project
+from gpukit.host.project import CPU, MAIN, Project
+from gpukit.project.location import is_adopted
 
 ALIVE = ("running", "paused", "restarting")
 
@@ -32,9 +33,16 @@ def own(project: Project) -> list[Found]:
 
 
 def vscode(project: Project) -> list[Found]:
-    """VS Code's containers of this folder, however its path was written; of the chosen configuration first."""
+    """VS Code's containers of this folder, however its path was written; of the chosen configuration first.
+
+    Of an adopted repository, only those of our configurations: it may have its own.
+    """
     labels = ('{{.Label "devcontainer.local_folder"}}', '{{.Label "devcontainer.config_file"}}')
     rows = listed(project, "devcontainer.local_folder", *labels)
     ours = [row for row in rows if os.path.realpath(row[2]) == str(project.root)]
+    main = project.located(MAIN).parent.name
+    without_gpu = project.located(CPU).parent.name
+    if is_adopted(project.root):
+        ours = [row for row in ours if Path(row[3]).parent.name in (main, without_gpu)]
     ours.sort(key=lambda row: os.path.realpath(row[3]) != str(project.config.path))
-    return [Found(row[0], row[1] in ALIVE, "vscode", Path(row[3]).parent.name == "cpu") for row in ours]
+    return [Found(row[0], row[1] in ALIVE, "vscode", Path(row[3]).parent.name == without_gpu) for row in ours]

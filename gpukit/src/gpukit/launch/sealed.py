@@ -15,6 +15,11 @@ from gpukit.host.project import Project
 from gpukit.project import devcontainer, flags
 from gpukit.project.devcontainer import mount_argument
 
+# Why an adopted repository cannot be sealed.
+UNKNOWN = (
+    "--no-credentials keeps secrets from a program, and what git ignores in this repository may be data or secrets: "
+    "leave it out, or run the program in a generated project."
+)
 CREDENTIALS, NETWORK = "credentials", "network"  # what a container is without
 # Variables of the host that configurations may contain.
 HARMLESS = ("HOME", "USER", "GPUS", "GPUKIT_MEMORY_FRACTION", "BASE_IMAGE", "UV_INDEX", "UV_HTTP_TIMEOUT")

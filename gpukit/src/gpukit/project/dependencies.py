@@ -6,6 +6,7 @@ stack.json lists the files: `requirements.txt`, `pyproject.toml` for the depende
 
 from __future__ import annotations
 
+import posixpath
 import re
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,10 @@ TORCH = ("torch", "torchvision", "torchaudio")
 INDEX = re.compile(r"(?:-f|-i|--find-links|--index-url|--extra-index-url)\b")
 # The option of a requirements file that counts; others, such as an index, are this machine's business.
 INCLUDED = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
+# The settings of builds, in [tool], that name the folders of packages, and those that name the packages' own.
+FOLDERS = (("setuptools", "package-dir", ""), ("setuptools", "packages", "find", "where"))
+FOLDERS += (("pdm", "build", "package-dir"), ("uv", "build-backend", "module-root"), ("maturin", "python-source"))
+PACKAGES = (("hatch", "build", "targets", "wheel", "packages"), ("scikit-build", "wheel", "packages"))
 
 
 class Line(NamedTuple):
@@ -162,11 +167,11 @@ def requirements_file(folder: Path, file: str, seen: tuple[str, ...] = (), text:
         if included:
             other = included_path(file, included[1])
             found += requirements_file(folder, other, (*seen, file)) if other not in (*seen, file) else []
-        elif text.startswith(("-e ", "--editable", "-e=", ".", "/")) or re.match(r"[\w.-]+/", text):
+        elif text.startswith(("-e ", "--editable", "-e=", ".", "/", "git+")) or re.match(r"[\w.-]+/", text):
             path = re.sub(r"^(?:-e|--editable)[ =]*", "", text)
             if re.match(r"git\+|https?:", path):
-                name = re.search(r"#egg=([\w.-]+)", path)
-                plain = re.sub(r"#egg=[\w.-]+&?", "#", path).rstrip("#")
+                name = re.search(r"[#&]egg=([\w.-]+)", path)
+                plain = re.sub(r"&egg=[\w.-]+", "", re.sub(r"#egg=[\w.-]+&?", "#", path)).rstrip("#")
                 found.append(Line(f"{name[1]} @ {plain}" if name else plain, file))
             elif path.rstrip("/") not in (".", "./."):
                 found.append(Line(path, file, "it is a path"))
@@ -253,6 +258,20 @@ class Project:
         if not self.name or self.tool.get("uv", {}).get("package") is False or self.poetry.get("package-mode") is False:
             return False
         return "build-system" in self.content or bool(self.poetry)
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders that its packages are in, as far as the settings of its build name them."""
+        named = [value for path in FOLDERS for value in self.setting(path)]
+        named += [posixpath.dirname(each) for path in PACKAGES for each in self.setting(path)]
+        named += [each.get("from", "") for each in self.poetry.get("packages", [])]
+        return list(dict.fromkeys(map(posixpath.normpath, named)))
+
+    def setting(self, path: tuple[str, ...]) -> list[str]:
+        value: Any = self.tool
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value if isinstance(value, list) else [value] if isinstance(value, str) else []
 
     @property
     def has_dependencies(self) -> bool:
@@ -385,7 +404,8 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
     """What setup.cfg, or the call of setup() in setup.py, says in so many words; setup.py is not run.
 
     Returns:
-        name, version, install_requires, and entry_points, as far as they are literal; `computed` lists the others
+        name, version, install_requires, and entry_points, as far as they are literal; `computed` lists the others, and
+        `folders` those that packages are in
     """
     text = text_of(folder, file)
     if file.endswith(".cfg"):
@@ -406,6 +426,8 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
         if config.has_section("options.entry_points"):
             entries = config.items("options.entry_points")
             found["entry_points"] = {key: value.strip().splitlines() for key, value in entries}
+        named = re.findall(r"(?m)^\s*=\s*(\S+)", config.get("options", "package_dir", fallback=""))
+        found["folders"] = named or config.get("options.packages.find", "where", fallback="").split()
         if "attr:" in found.get("version", "") or "file:" in found.get("version", ""):
             found.pop("version")
         return found
@@ -427,13 +449,15 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
     }
     for keyword in call.keywords if call else []:
         value = assigned.get(keyword.value.id, keyword.value) if isinstance(keyword.value, ast.Name) else keyword.value
-        if keyword.arg in ("name", "version", "install_requires", "entry_points"):
+        if keyword.arg in ("name", "version", "install_requires", "entry_points", "package_dir"):
             try:
                 found[keyword.arg] = ast.literal_eval(value)
             except ValueError:
                 found["computed"].append(keyword.arg)
     if "install_requires" in found:
         found["install_requires"] = listed(found["install_requires"])
+    named = found.pop("package_dir", {})
+    found["folders"] = [named[""]] if isinstance(named, dict) and named.get("") else []
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpukit.host import git
-from gpukit.project.location import located
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, announced, say
 from gpukit.remote.connection import Host
 from gpukit.remote.there import identify, look, read_file, read_json, walk, write_file, write_json
@@ -24,9 +24,10 @@ FETCHED = ".launch/fetched.json"
 def sources(root: Path) -> list[str]:
     """The files to send: what git would commit, and the wheel, which a user's own rules may ignore."""
     named = list(_sources(root))
+    stays = STAYS if not is_adopted(root) else STAYS[:1]
     tracked = git.attempt(root, "ls-files", "-z", "--cached", "--", *STAYS[1:])
     code = set(git.names(tracked.out))
-    found = {name for name in named if name.split("/")[0] not in STAYS or name in code}
+    found = {name for name in named if name.split("/")[0] not in stays or name in code}
     wheels = [*root.glob("vendor/gpukit-*.whl"), *root.glob(".gpukit/gpukit-*.whl")]
     return sorted(found | {path.relative_to(root).as_posix() for path in wheels})
 

@@ -247,7 +247,7 @@ def excluded(name: str, rules: list[str]) -> bool:
     """Whether .dockerignore keeps a file from the build: the last rule that matches it, or a folder of it, decides."""
     out = False
     for rule in rules:
-        pattern = rule.lstrip("!").strip("/")
+        pattern = rule.lstrip("!").strip("/").removesuffix("/**")
         parents = [name, *(str(parent) for parent in Path(name).parents if str(parent) != ".")]
         if any(fnmatch.fnmatchcase(each, pattern.replace("**/", "")) for each in parents):
             out = not rule.startswith("!")
