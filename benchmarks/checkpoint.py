@@ -77,7 +77,8 @@ class Ours:
     name = "`exactrun.checkpoint`"
 
     def __init__(self, folder: Path, training: Training) -> None:
-        self.folder, self.training = folder, training
+        self.folder = folder
+        self.training = training
 
     def save(self, step: int) -> None:
         state = self.training.state()
@@ -217,7 +218,10 @@ def duration(writer: Ours, step: int) -> float:
 def kills(writer: Ours, count: int, chance: random.Random) -> tuple[int, int]:
     """How many of `count` kills left no usable checkpoint, and how many happened during a save."""
     begin(writer)
-    took, step, broken, met = duration(writer, 2), 8, 0, 0
+    took = duration(writer, 2)
+    step = 8
+    broken = 0
+    met = 0
     for number in range(count):
         child = Fork(lambda report: save_steps(writer, step, report))  # noqa: B023
         child.received()
@@ -319,7 +323,8 @@ def stall(size: int, times: int, folder: Path) -> dict[str, list[float]]:
 def spread(seconds: list[float]) -> str:
     ordered = sorted(seconds)
     quarter = len(ordered) // 4
-    low, high = ordered[quarter], ordered[-1 - quarter]
+    low = ordered[quarter]
+    high = ordered[-1 - quarter]
     return f"{1000 * statistics.median(seconds):.0f} ms ({1000 * low:.0f} to {1000 * high:.0f})"
 
 

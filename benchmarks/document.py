@@ -76,7 +76,8 @@ def section(result: dict[str, Any]) -> str:
     if result.get("table"):
         lines += [*table(result["table"]["columns"], result["table"]["rows"]), ""]
     lines += table(["result", "figure", "goal"], [result_row(one) for one in result["results"]])
-    machine, versions = result["machine"], result["versions"]
+    machine = result["machine"]
+    versions = result["versions"]
     lines += ["", *(f"- {note}" for note in result["notes"])]
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     lines.append(f"- Measured on {result['date']}: {machine['class']}; {named}.")

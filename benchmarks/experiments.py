@@ -28,7 +28,10 @@ from harness import ROOT, Benchmark, children, clone, in_turn, run, say
 from gpukit.host import frozen, queue
 from gpukit.jobs.table import FINAL, Table
 
-FILES, IGNORED, JOBS, DAMAGED = 10_000, 1 << 30, 1000, 10
+FILES = 10_000
+IGNORED = 1 << 30
+JOBS = 1000
+DAMAGED = 10
 WORKER = ROOT / "tests/jobs/plain.py"
 STEPS = 500  # lines of each metrics.jsonl
 

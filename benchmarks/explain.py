@@ -23,7 +23,8 @@ WORDS = (
 
 
 def noise() -> str:
-    words, chance = WORDS.split(), random.Random(0)
+    words = WORDS.split()
+    chance = random.Random(0)
     return "\n".join(" ".join(chance.choices(words, k=12)) for _ in range(160_000))[:SIZE]
 
 

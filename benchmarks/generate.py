@@ -73,7 +73,8 @@ def main() -> None:
 
         bench.columns = ["answers", "`copier copy -T`", "with wheel and validation", "relative to `copier --help`"]
         for name in answers:
-            bare, whole = statistics.median(seconds[f"{name}, -T"]), statistics.median(seconds[name])
+            bare = statistics.median(seconds[f"{name}, -T"])
+            whole = statistics.median(seconds[name])
             times = f"{ratio(seconds[f'{name}, -T'], seconds['help']):.2f}, {ratio(seconds[name], seconds['help']):.2f}"
             bench.row(name, f"{bare:.2f} s", f"{whole:.2f} s", times)
         floor = seconds["help"]

@@ -138,7 +138,9 @@ class Benchmark:
         **options: str,
     ) -> None:
         self.name = Path(sys.argv[0]).stem
-        self.title, self.engine, self.packages = title, engine, packages
+        self.title = title
+        self.engine = engine
+        self.packages = packages
         parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--rounds", type=int, default=rounds, help=f"how often each is measured ({rounds})")
         parser.add_argument("--print", action="store_true", help="print the result, and write no file")

@@ -29,9 +29,13 @@ from gpukit.jobs.table import Table
 
 PORT = 8799
 HISTORY = 100_000  # jobs that have ended
-REQUESTS, COMMANDS = 100, 5  # of each kind
-CLIENTS, EACH = 8, 125
-STEPS, SAVE = 60, 10
+# of each kind
+REQUESTS = 100
+COMMANDS = 5
+CLIENTS = 8
+EACH = 125
+STEPS = 60
+SAVE = 10
 IDLE_SECONDS = 60
 
 
@@ -39,7 +43,8 @@ class Service:
     port = PORT
 
     def __init__(self, project: Path) -> None:
-        self.project, self.env = project, {**os.environ, "JOBS_PORT": str(PORT)}
+        self.project = project
+        self.env = {**os.environ, "JOBS_PORT": str(PORT)}
         self.up()
         self.token = (project / ".launch/jobs/token").read_text()
 
@@ -190,7 +195,8 @@ def commands(service: Service) -> dict[str, float]:
 
 def page(service: Service) -> float:
     """The share of a core that the container's processes use while the page is open: it asks every two seconds."""
-    before, tag = service.used(), service.get("/jobs")
+    before = service.used()
+    tag = service.get("/jobs")
     for _ in range(IDLE_SECONDS // 2):
         time.sleep(2)
         tag = service.get("/jobs", tag)
@@ -221,7 +227,9 @@ def kills(service: Service, times: int) -> tuple[list[list[Any]], int]:
     """By kind: kills, and after how many the job ended like an uninterrupted one; and how often two were alive."""
     whole = service.train()
     service.wait(whole)
-    expected, draw, twice = service.trained(whole), random.Random(2026), 0
+    expected = service.trained(whole)
+    draw = random.Random(2026)
+    twice = 0
     rows: list[list[Any]] = [["the worker, by `kill -9`", 0, 0], ["the container, by `docker rm --force`", 0, 0]]
     for number in range(times):
         job = service.train()
@@ -257,7 +265,8 @@ def main() -> None:
             share, memory = idle(service)
             opened = page(service)
             say(f"idle: {share:.2%} of a core, {memory:.0f} MB; page: {opened:.2%}")
-            asked, called = requests(service), commands(service)
+            asked = requests(service)
+            called = commands(service)
             say(asked, called)
             seconds, used, complete = submissions(service)
             bench.rows, twice = kills(service, bench.rounds)

@@ -56,7 +56,8 @@ def project(root: Path, count: int) -> Path:
 
 class Sender:
     def __init__(self, machine: Box, root: Path, folder: str) -> None:
-        self.root, self.there = root, machine.home / folder
+        self.root = root
+        self.there = machine.home / folder
         self.command = [sys.executable, "-c", SEND, str(root), f"{NAME}:{folder}"]
         self.env = {**os.environ, **machine.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -98,7 +99,9 @@ def command_line(pid: int) -> bytes:
 def main() -> None:
     with Benchmark("A GPU over SSH", __doc__, rounds=5) as bench, box() as machine:
         root = project(bench.spare / "project", FILES)
-        first, again, one = [], [], []
+        first = []
+        again = []
+        one = []
         for number in range(bench.rounds):
             sender = Sender(machine, root, f"first/{number}")
             first.append(sender.send())

@@ -128,15 +128,23 @@ def main() -> None:
 
 def measure(bench: Benchmark, server: Proxy, found: list[tuple[str, str, str, str]]) -> None:
     port = server.server_address[1]
-    hardware, releases = support.load("hardware")["hardware"], support.load("images")["releases"]
+    hardware = support.load("hardware")["hardware"]
+    releases = support.load("images")["releases"]
     stacks: dict[tuple[str, str, str], Path] = {}
-    cold, warm, received, beyond = [], [], [], []
-    false_alarms, unasked, disagreements, asked = [], set(), [], 0
+    cold = []
+    warm = []
+    received = []
+    beyond = []
+    false_alarms = []
+    unasked = set()
+    disagreements = []
+    asked = 0
     bench.columns = ["CPU", "stack", "use case", "first run, s", "index data, MB", "packages"]
     for number, (id, base, case, release) in enumerate(found):
         project = bench.project(f"project-{number}", project_name="demo", hardware=id, base=base, use_case=case)
         stack = (hardware[id]["arch"], f"{base} {release}", case)
-        cache, before = bench.spare / "-".join(stack).replace(" ", "-"), server.received
+        cache = bench.spare / "-".join(stack).replace(" ", "-")
+        before = server.received
         targets, took = plan(project, cache, port)
         target = targets[id]
         if stack not in stacks:

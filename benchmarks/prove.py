@@ -18,7 +18,8 @@ from typing import Any
 import yaml
 from harness import ROOT, Benchmark, run, say
 
-NEW, OLD = "3.9.0", "3.2.0"
+NEW = "3.9.0"
+OLD = "3.2.0"
 CALL = """
 import json, sys, time
 from dataclasses import asdict
@@ -72,7 +73,9 @@ def measure(bench: Benchmark, torch: str) -> None:
         for each in findings:
             if "torch" in each["id"]:
                 bench.row(NEW, "torch", each["status"], each["seen"], "")
-    status, slowest, agree = {}, 0.0, 0
+    status = {}
+    slowest = 0.0
+    agree = 0
     for version in (NEW, OLD)[: bench.rounds]:
         # triton 3.2.0 imports setuptools, which torch brings
         wheels = (f"triton=={version}", f"bitsandbytes=={kernels['version']}", "setuptools")

@@ -53,7 +53,9 @@ class Kind:
     """One of the two ways to build: its files, its command, and the time and storage of its rebuilds."""
 
     def __init__(self, folder: Path, command: list[str | Path], image: str) -> None:
-        self.folder, self.command, self.image = folder, command, image
+        self.folder = folder
+        self.command = command
+        self.image = image
         self.seconds: list[float] = []
         self.new_bytes: list[int] = []
         self.new_layers: list[int] = []
@@ -75,7 +77,8 @@ class Update:
     """The changes of an update, and the time and storage of the builds after each."""
 
     def __init__(self, project: Path, source: Path) -> None:
-        self.stack, self.project = project / "stack.json", project
+        self.stack = project / "stack.json"
+        self.project = project
         self.source = source / "gpukit"
         self.before = json.loads(self.stack.read_text(encoding="utf-8"))
         self.seconds: dict[str, list[float]] = {}

@@ -194,7 +194,9 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, paths))  # for the processes
     with Benchmark("", __doc__, rounds=10, packages=("torch",), what="project") as bench:
         what = bench.given.what
-        bench.name, bench.title, bench.packages = f"resume_{what}", TITLES[what], PACKAGES[what]
+        bench.name = f"resume_{what}"
+        bench.title = TITLES[what]
+        bench.packages = PACKAGES[what]
         bench.versions()  # fails now if a library is missing
         loops.PROCESSES.set_forkserver_preload(PRELOADED[what])
         bench.columns = ["loop", "workers", "two uninterrupted runs are equal", "kills with a bit-identical result"]

@@ -25,7 +25,8 @@ def main() -> None:
         project = bench.project(
             project_name="Benchmark of services", hardware="cpu", workflow="scripts", tracking="[mlflow]"
         )
-        launch, compose = project / "launch", project / "compose.yaml"
+        launch = project / "launch"
+        compose = project / "compose.yaml"
         text = compose.read_text(encoding="utf-8")
         service = FROM.search(text)[0]
         bases = {"project": os.environ.get("BASE_IMAGE") or service, "service": service}

@@ -70,7 +70,8 @@ class Images(Dataset):
 
     def __init__(self, length: int, draw: Callable[[], Drawn] | None) -> None:
         made = torch.Generator().manual_seed(0)
-        self.length, self.draw = length, draw
+        self.length = length
+        self.draw = draw
         self.images = torch.randn(KEPT, 3, 16, 16, generator=made)
         self.labels = torch.randint(0, 10, (KEPT,), generator=made).tolist()
 
@@ -78,7 +79,8 @@ class Images(Dataset):
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image, label = self.images[index % KEPT], self.labels[index % KEPT]
+        image = self.images[index % KEPT]
+        label = self.labels[index % KEPT]
         if self.draw is None:
             return image, label
         left, top, flip, noise = self.draw()
@@ -135,7 +137,8 @@ def threads_of(pids: set[int]) -> float:
 
 def settled(pids: set[int]) -> float:
     """The CPU time of these processes, once they wait."""
-    before, same = 0.0, 0
+    before = 0.0
+    same = 0
     while pids and same < 3:
         time.sleep(0.04)
         now = threads_of(pids)
@@ -150,7 +153,8 @@ def workers_now() -> set[int]:
 
 def measured(batch: int, draw: Any, workers: int, rounds: int, spare: Path) -> dict[str, float]:
     """CPU seconds per step of each loop: the minimum of all rounds."""
-    loops, pids = {}, {}
+    loops = {}
+    pids = {}
     for name, loop in LOOPS.items():
         others = workers_now()
         loops[name] = loop(batch, draw, workers, spare)

@@ -114,7 +114,8 @@ def update(project: Path, *arguments: str) -> tuple[int, str]:
 
 def case(project: Path, change: Callable[[Path], None], state: str, gpu: bool, seconds: list[float]) -> list[str]:
     """Everything that is wrong about one update."""
-    wrong, before = [], tree(project)
+    wrong = []
+    before = tree(project)
     tag = f"{change.__name__}-{state == 'conflict'}"
     code, text = update(project, "--check", "--to", tag) if change is everything else (0, "")
     if tree(project) != before:

@@ -57,7 +57,8 @@ def place(error: jsonschema.ValidationError) -> str:
 
 def explained(error: jsonschema.ValidationError) -> str:
     """What is wrong, and what helps."""
-    value, rule = error.instance, error.validator_value
+    value = error.instance
+    rule = error.validator_value
     if error.validator == "required":
         missing = [name for name in rule if name not in value]
         return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; another entry shows the form."

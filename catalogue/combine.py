@@ -37,7 +37,9 @@ def contents() -> dict[str, Any]:
     """The catalogue without sources and without what only documents show, and what follows from it."""
     whole = {name: support.bare(value) for file in support.FILES for name, value in support.load(file).items()}
     found = {name: value for name, value in whole.items() if name not in support.PROVENANCE | DOCUMENTED}
-    machines, releases, cases = found["hardware"], found["releases"], found["use_cases"]
+    machines = found["hardware"]
+    releases = found["releases"]
+    cases = found["use_cases"]
     found["hardware"] = {id: of_machine(id, machine) for id, machine in machines.items()}
     found["releases"] = {
         base: {id: {**item, **of_release(base, item)} for id, item in items.items()} for base, items in releases.items()
@@ -68,7 +70,8 @@ def of_machine(id: str, machine: dict[str, Any]) -> dict[str, Any]:
         for card in machine["cards"]
     ]
     more = [", ".join(cards[:5])] + (["…"] if len(cards) > 5 else [])
-    recommended, labels = machine["base"]["recommended"], support.load("images")["bases"]
+    recommended = machine["base"]["recommended"]
+    labels = support.load("images")["bases"]
     bases = {recommended: f"{labels[recommended]['label']} (recommended: {machine['base']['why']})"}
     bases.update({base: entry["label"] for base, entry in labels.items() if base != recommended})
     return {

@@ -109,7 +109,8 @@ def stack(id: str) -> dict[str, Any]:
     machine = HARDWARE[id]
     base = machine["base"]["recommended"]
     name = support.current(base, [id])
-    release, memory = RELEASES[base][name], POLICIES[machine["memory"]]
+    release = RELEASES[base][name]
+    memory = POLICIES[machine["memory"]]
     fields = ("image", "python", "torch", "cuda", "kernels", "end_of_life", "size_gb")
     return {
         "base": base,

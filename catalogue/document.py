@@ -182,7 +182,8 @@ def cards() -> str:
 
 def recipes(capability: str) -> str:
     """What Transformer Engine accepts on a capability."""
-    own, known = support.number(capability), PACKAGES["recipes"]
+    own = support.number(capability)
+    known = PACKAGES["recipes"]
     starts = [start for start in known["default"] if support.number(start) <= own]
     default = known["default"][max(starts, key=support.number)] if starts else ""
     found = []
@@ -196,7 +197,8 @@ def recipes(capability: str) -> str:
 
 def quantized(name: str) -> str:
     """The code in bitsandbytes that runs on a machine with what `current` gives it for `llm`."""
-    machine, libraries = HARDWARE[name], PACKAGES["kernels"]["bitsandbytes"][HARDWARE[name]["arch"]]
+    machine = HARDWARE[name]
+    libraries = PACKAGES["kernels"]["bitsandbytes"][HARDWARE[name]["arch"]]
     base = machine["base"]["recommended"]
     chosen = support.current(base, [name], "llm")
     if not chosen:
@@ -233,7 +235,8 @@ def formats() -> str:
 
 def extensions() -> str:
     """Whose wheels `add` pins."""
-    known, rows = support.load("extensions"), []
+    known = support.load("extensions")
+    rows = []
     for package, facts in known["extensions"].items():
         capabilities = facts.get("capabilities", {})
         gpus = (

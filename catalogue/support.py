@@ -34,7 +34,8 @@ def number(version: str) -> tuple[int, int]:
 
 def supports(hardware: Mapping[str, Any], release: Mapping[str, Any]) -> str:
     """Why a release does not support a machine, in a few words; "" if it does."""
-    label, last = hardware["label"], hardware["driver"]["last"]
+    label = hardware["label"]
+    last = hardware["driver"]["last"]
     kernels = release["kernels"].get(hardware["arch"])
     if kernels is None:
         return f"no {hardware['arch']} build"
@@ -70,7 +71,8 @@ def outside(release: Mapping[str, Any], span: str) -> str:
 def superseded(base: str, name: str) -> bool:
     """Whether the publisher fixes only newer releases (the base's rule), and a confirmed one of them is listed."""
     images = load("images")
-    rule, releases = images["bases"][base]["support"]["rule"], images["releases"][base]
+    rule = images["bases"][base]["support"]["rule"]
+    releases = images["releases"][base]
     if rule == "driver-branch":  # it ends with that branch, whatever is newer
         return False
     numbers = {id: number(id if rule == "newest" else release["torch"]) for id, release in releases.items()}

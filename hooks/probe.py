@@ -203,7 +203,8 @@ def problems(run: Run, machine: Machine, arguments: Mapping[str, Any], gpu: bool
 
 def limit_problems(facts: Facts, arguments: Mapping[str, Any]) -> Iterator[str]:
     for limit in arguments["ulimits"]:
-        name, wanted = limit["Name"], None if limit["Soft"] < 0 else limit["Soft"]
+        name = limit["Name"]
+        wanted = None if limit["Soft"] < 0 else limit["Soft"]
         if name in facts.limits and below(facts.limits[name], wanted) and not clamped(name, facts.limits[name]):
             yield LIMIT_IGNORED.format(name=name, seen=shown(name, facts.limits[name]), wanted=shown(name, wanted))
 
@@ -221,7 +222,8 @@ def shm_problems(facts: Facts, arguments: Mapping[str, Any]) -> Iterator[str]:
 
 def mount_problems(mount: Mapping[str, Any], seen: tuple[bool, bool], user: str) -> Iterator[str]:
     readable, writable = seen
-    source, target = mount["Source"], mount["Target"]
+    source = mount["Source"]
+    target = mount["Target"]
     if mount["ReadOnly"] and writable:
         yield MOUNT_OPEN.format(target=target)
     access = "readable" if not readable else "writable" if not (writable or mount["ReadOnly"]) else ""
@@ -236,9 +238,11 @@ def mount_problems(mount: Mapping[str, Any], seen: tuple[bool, bool], user: str)
 
 def summary(run: Run, arguments: Mapping[str, Any], gpu: bool) -> str:
     """What the flags came to, in one line."""
-    facts, parts = run.facts, []
+    facts = run.facts
+    parts = []
     for limit in arguments["ulimits"]:
-        name, wanted = limit["Name"], None if limit["Soft"] < 0 else limit["Soft"]
+        name = limit["Name"]
+        wanted = None if limit["Soft"] < 0 else limit["Soft"]
         if name in facts.limits:
             seen = facts.limits[name]
             most = " (all that this machine allows)" if below(seen, wanted) and clamped(name, seen) else ""

@@ -20,7 +20,9 @@ from pathlib import Path
 TEMPLATE = Path(__file__).resolve().parents[1]
 sys.path.insert(1, str(TEMPLATE / "gpukit/src"))  # after this folder
 # Internal codes: Python and uv exit with 1 or 2 on their own errors, which must differ from FAILED.
-PASSED, FAILED, SKIPPED = 0, 10, 11
+PASSED = 0
+FAILED = 10
+SKIPPED = 11
 RESULT = "GPU_TEMPLATE_RESULT"
 CHILD = "--child"  # set in the second process, for which uv provides the packages
 

@@ -36,7 +36,9 @@ from gpukit.project import devcontainer
 from gpukit.project.location import located
 from gpukit.project.messages import announced
 
-PASSED, FAILED, SKIPPED = 0, 10, 11
+PASSED = 0
+FAILED = 10
+SKIPPED = 11
 MAIN = ".devcontainer/devcontainer.json"
 WRONG_FLAG = "gpus-form"  # the cause of a refusal that is about the value of --gpus
 
@@ -311,7 +313,9 @@ def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, A
     lists = {"--cap-add": "cap_add", "--cap-drop": "cap_drop", "--security-opt": "security_opt"}
     unneeded = ("--env", "--env-file", "--publish", "--publish-all", "--user", "--workdir", "--label", "--name", "--rm")
     arguments: dict[str, Any] = {"environment": dict(config.container_env), "init": config.init}
-    left_out, requests, limits = [], [], []
+    left_out = []
+    requests = []
+    limits = []
     mounts = [config.workspace_mount, *config.mounts]
     for option, value in options(config.run_args):
         if option in names:
@@ -339,12 +343,14 @@ def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, A
             mounts.append(long_mount(value) if option == "--mount" else short_mount(value))
         elif option not in unneeded:
             left_out.append(option)
-    arguments["device_requests"], arguments["ulimits"] = requests, limits
+    arguments["device_requests"] = requests
+    arguments["ulimits"] = limits
     arguments["mounts"] = []
     folder = config.workspace_folder
     targets = [mount["target"] for mount in mounts if mount]
     for number, mount in enumerate(filter(None, mounts)):
-        source, target = mount["source"], mount["target"]
+        source = mount["source"]
+        target = mount["target"]
         if target.startswith(f"{folder}/") and not (config.root / target[len(folder) + 1 :]).exists():
             continue  # the engine would create that folder in the project, as root
         missing = mount["type"] == "bind" and not Path(source).exists()

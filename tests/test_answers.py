@@ -224,7 +224,8 @@ GIVEN = {"hardware": "dgx-spark", "base": "ngc", "release": "2.13.0-cu130"}  # o
 
 def other(name: str) -> Any:
     """An answer that is not the default."""
-    question, found = ASKED[name], questions.kind(name)
+    question = ASKED[name]
+    found = questions.kind(name)
     if name in GIVEN:
         return GIVEN[name]
     if found["kind"] == "switch":
@@ -240,7 +241,8 @@ def other(name: str) -> Any:
 def test_each_can_be_given(generate: Callable[..., Path], name: str) -> None:
     """It is stored as it was given, and changes what is generated."""
     needed = {"registry": {"cluster": ["kubernetes"]}}.get(name, {})  # it is asked only then
-    project, plain = generate(**{name: other(name)}, **needed), generate(**needed)
+    project = generate(**{name: other(name)}, **needed)
+    plain = generate(**needed)
     assert stored(project)[name] == other(name)
     if name != "advanced":
         texts = [
@@ -577,7 +579,8 @@ def test_free_text_is_nowhere_else(hostile: tuple[str, str, Path], generate: Cal
 def test_initialize_runs_nothing_of_it(hostile: tuple[str, str, Path], tmp_path: Path) -> None:
     _, path, project = hostile
     project = shutil.copytree(project, tmp_path / "project", symlinks=True)
-    home, tools = tmp_path / "home", tmp_path / "tools"
+    home = tmp_path / "home"
+    tools = tmp_path / "tools"
     home.mkdir()
     tools.mkdir()
     (tools / "docker").write_text("#!/bin/sh\nexit 1\n")

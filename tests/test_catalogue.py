@@ -288,7 +288,8 @@ def test_release_agrees_with_itself(base, name):
         # torch builds extensions with any toolkit of its own major version that is not older
         assert support.number(toolkit)[0] == support.number(release["cuda"])[0]
         assert support.number(toolkit) >= support.number(release["cuda"])
-    exact, span = f"torch=={torch}", release["requirement"].removeprefix("torch")
+    exact = f"torch=={torch}"
+    span = release["requirement"].removeprefix("torch")
     assert release["requirement"] == exact or support.outside(release, span) == ""
     if release["requirement"] != exact and release["status"] == "confirmed":
         assert support.outside({"torch": "2.13.0"}, span) == "", "a mirror that lags behind has nothing to serve"
@@ -346,7 +347,8 @@ def oracle_says(machine: dict, base: str, name: str) -> bool:
     if machine["capability"] is None:
         return True
     sass, ptx = known
-    cuda, device = RELEASES[base][name]["cuda"], tens(machine["capability"])
+    cuda = RELEASES[base][name]["cuda"]
+    device = tens(machine["capability"])
     if cuda is None:
         return False
     toolkit = ORACLE["toolkits"]["capabilities"][str(device)]
@@ -388,7 +390,8 @@ def test_offered_exactly_where_it_runs(name):
 @pytest.mark.parametrize("name", [name for name in IDS if HARDWARE[name]["capability"]])
 def test_what_is_offered_for_llm_has_kernels_of_bitsandbytes(name):
     """By torch's rule too, with the library that bitsandbytes loads for the CUDA of each release."""
-    machine, offered = HARDWARE[name], 0
+    machine = HARDWARE[name]
+    offered = 0
     for base, release in EVERY_RELEASE:
         if not support.refused(RELEASES[base][release], [name], "llm"):
             cuda = RELEASES[base][release]["cuda"]
@@ -452,7 +455,8 @@ def test_every_release_has_an_end_or_a_rule():
     images = support.load("images")
     branches = {item["branch"]: item["end"] or "" for item in images["branches"]}
     for base, name in EVERY_RELEASE:
-        release, rule = RELEASES[base][name], images["bases"][base]["support"]["rule"]
+        release = RELEASES[base][name]
+        rule = images["bases"][base]["support"]["rule"]
         end = release["end_of_life"]
         if rule == "newest-minor":
             ends = images["ends"]
@@ -504,7 +508,8 @@ def test_driver_floor_is_not_below_the_toolkits(base, name):
 
 def test_a_wrong_entry_is_found():
     """The comparison has teeth: kernels that a build does not have, and a GPU that would take any code."""
-    machine, release = HARDWARE["rtx-50"], copy.deepcopy(RELEASES["wheel"]["2.14.1-cu126"])
+    machine = HARDWARE["rtx-50"]
+    release = copy.deepcopy(RELEASES["wheel"]["2.14.1-cu126"])
     assert support.supports(machine, release)
     assert not oracle_says(machine, "wheel", "2.14.1-cu126")
     release["kernels"]["amd64"]["sass"].append("12.0")

@@ -753,7 +753,8 @@ def smoked(project: Path, host: str, **environment: str) -> subprocess.Completed
 
 def elf(code: str, machine: int = 62) -> bytes:
     """A static program of a few instructions, for x86-64 or, by its header, for another processor."""
-    start, program = 0x400000, bytes.fromhex(code)
+    start = 0x400000
+    program = bytes.fromhex(code)
     header = b"\x7fELF\x02\x01\x01" + bytes(9)
     header += struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, start + 120, 64, 0, 0, 64, 56, 1, 0, 0, 0)
     size = 120 + len(program)
@@ -785,7 +786,8 @@ def images() -> Iterator[Callable[..., str]]:
             for path, text in (("etc/made", b""), ("bin/sh", shell)):
                 if text is not None:
                     entry = tarfile.TarInfo(path)
-                    entry.size, entry.mode = len(text), 0o755
+                    entry.size = len(text)
+                    entry.mode = 0o755
                     archive.addfile(entry, io.BytesIO(text))
         tag = f"smoke-test-{name}:{os.getpid()}"
         flags = [f"--platform={architecture}"] if architecture else []
@@ -820,7 +822,8 @@ def smoke_in(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
 @pytest.mark.engine
 def test_smoke_names_what_is_broken(plain: Path, smoke_in, images, monkeypatch: pytest.MonkeyPatch) -> None:
     """An image, a flag that the engine does not apply, a mount that is closed: a notice, never a failure."""
-    host, good = docker_at("plain"), image_at(docker_at("plain"))
+    host = docker_at("plain")
+    good = image_at(docker_at("plain"))
     if platform.machine() != "x86_64":
         pytest.skip("the broken programs are for x86-64")
     monkeypatch.setattr(probe, "TIME_LIMIT", 3)

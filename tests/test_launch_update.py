@@ -31,7 +31,8 @@ from tests import test_update as releases
 from tests.conftest import ROOT, git, quick
 from tests.test_update import NEW, OLD, add_release, change, commit, stack
 
-template, project = releases.template, releases.project
+template = releases.template
+project = releases.project
 
 
 def launch(project: Path, *arguments: str) -> int:
@@ -209,7 +210,8 @@ def test_each_change_is_named_and_nothing_else(
 ) -> None:
     make(template)
     new_release(template)
-    before, index = tree(mine), (mine / ".git/index").read_bytes()
+    before = tree(mine)
+    index = (mine / ".git/index").read_bytes()
     assert launch(mine, "--check") == 0
     assert (tree(mine), (mine / ".git/index").read_bytes()) == (before, index)
     found = lines(capsys.readouterr().out)
@@ -241,7 +243,8 @@ def test_an_update_is_applied_and_undone(
     commit(mine) if state != "clean" else None
     (mine / "outputs").mkdir()
     (mine / "outputs/ignored.txt").write_text("ignored\n")
-    before, old_wheel = tree(mine), next((mine / "vendor").iterdir()).name
+    before = tree(mine)
+    old_wheel = next((mine / "vendor").iterdir()).name
     everything(template)
     new_release(template)
     assert launch(mine) == int(state == "conflict")
@@ -454,7 +457,8 @@ def test_releases_are_ordered_as_copier_orders_them() -> None:
 
 
 def test_an_untagged_clone_is_as_new_as_its_own_head(tmp_path: Path) -> None:
-    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    origin = tmp_path / "origin"
+    clone = tmp_path / "clone"
     another = ["commit", "-q", "--allow-empty", "-m", "another"]
     git("init", "-q", str(origin), cwd=tmp_path)
     git(*another, cwd=origin)

@@ -27,7 +27,8 @@ def test_the_cap_is_set_only_where_this_torch_reads_it(catalogue: dict[str, dict
     oldest = min((version(name) for name, there in has_key.items() if there))
     for base, releases in catalogue["images"]["releases"].items():
         for name, release in releases.items():
-            cap, torch = release.get("allocator_cap"), release["torch"].partition("+")[0]
+            cap = release.get("allocator_cap")
+            torch = release["torch"].partition("+")[0]
             if base == "ngc":  # its pre-releases of 2.10 may be older than the key
                 assert cap == ("version" if version(torch)[:2] > oldest[:2] else None), name
             else:

@@ -53,7 +53,8 @@ def test_texts_are_short_and_fully_rendered(project: Path) -> None:
 
 
 def test_texts_only_name_selected_options(generate) -> None:
-    plain, full = generate(**ANSWERS["cpu"]), generate(**ANSWERS["shared"])
+    plain = generate(**ANSWERS["cpu"])
+    full = generate(**ANSWERS["shared"])
     names = re.compile("wandb|mlflow|tensorboard|GPUS|jupyter|/data`", re.IGNORECASE)
     for name in ("README.md", ".env.example", "pyproject.toml"):
         assert not names.search((plain / name).read_text(encoding="utf-8")), name
@@ -98,7 +99,8 @@ def test_actions_are_pinned_and_may_only_read(project: Path) -> None:
         assert all(re.search(r"@[0-9a-f]{40} # v\d", line) for line in text.splitlines() if "uses:" in line)
 
 
-OURS, FORK = "me/project", "you/project"
+OURS = "me/project"
+FORK = "you/project"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,10 @@ from tests.conftest import git
 from tests.test_launch_update import launch, new_release, tree
 from tests.test_update import NEW, OLD, change, commit
 
-template, project, mine, inside = local.template, local.project, local.mine, local.inside
+template = local.template
+project = local.project
+mine = local.mine
+inside = local.inside
 machine = local.machine
 pytestmark = pytest.mark.slow
 
@@ -67,7 +70,8 @@ class Hub:
     """GitHub: a bare repository, and gh."""
 
     def __init__(self, folder: Path, project: Path) -> None:
-        self.folder, self.project = folder / "gh", project
+        self.folder = folder / "gh"
+        self.project = project
         self.folder.mkdir()
         (self.folder / "gh").write_text(GH)
         (self.folder / "gh").chmod(0o755)

@@ -25,7 +25,8 @@ from gpukit.validate.main import Validation
 
 pytestmark = pytest.mark.slow
 
-OLD, NEW = HERE, "9999.1.0"
+OLD = HERE
+NEW = "9999.1.0"
 YOURS = ("src", "tests", "notebooks")
 
 
@@ -161,7 +162,8 @@ def test_an_update_from_the_last_release_equals_a_fresh_copy(
 
 def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> None:
     mine = project()
-    pyproject, package = mine / "pyproject.toml", mine / "src/my_gpu_project"
+    pyproject = mine / "pyproject.toml"
+    package = mine / "src/my_gpu_project"
     change(pyproject, 'version = "0.1.0"', 'version = "1.2.3"')
     change(pyproject, '    "tyro>=1.0,<2",\n', '    "tyro>=1.0,<2",\n    "einops>=0.8",\n')
     change(mine / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")

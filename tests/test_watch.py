@@ -31,7 +31,8 @@ from tests.registry import running
 from tests.test_pull_request import GH
 
 OCI = "application/vnd.oci.image"
-AMD64, BOTH = ("amd64",), ("amd64", "arm64")
+AMD64 = ("amd64",)
+BOTH = ("amd64", "arm64")
 
 
 def sha256(data: bytes) -> str:
@@ -58,7 +59,8 @@ class Server:
     def push(self, name: str, architectures: tuple[str, ...] = BOTH, content: str = "") -> str:
         """Push an index, or a manifest for one architecture; its digest."""
         image = registry.parse(name)
-        path, manifests = f"/v2/{image.repository}/manifests/", []
+        path = f"/v2/{image.repository}/manifests/"
+        manifests = []
         for architecture in architectures:
             config = json.dumps({"os": "linux", "architecture": architecture, "content": content + image.tag}).encode()
             described = {"mediaType": f"{OCI}.config.v1+json", **self.blob(image.repository, config)}
@@ -87,7 +89,8 @@ def server(tmp_path_factory):
 @pytest.mark.program
 def test_a_real_registry(server):
     """The digest is the index's, not a platform's; it changes with the tag, and is gone with it."""
-    name, own = f"{server.host}/team/app:1.0", Registry(5)
+    name = f"{server.host}/team/app:1.0"
+    own = Registry(5)
     first = server.push(name)
     assert own.digest(name) == first == own.digest(f"{server.host}/team/app@{first}")
     assert own.platforms(name) == ("linux/amd64", "linux/arm64")
@@ -127,9 +130,11 @@ INDEX = {"schemaVersion": 2, "mediaType": registry.INDEXES[1], "manifests": []}
 
 class Public(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        host, path = self.headers["Host"], urllib.parse.urlsplit(self.path)
+        host = self.headers["Host"]
+        path = urllib.parse.urlsplit(self.path)
         self.server.asked.append(self.path)
-        case, self.json = path.path.split("/")[2] if path.path.startswith("/v2/") else "token", {}
+        case = path.path.split("/")[2] if path.path.startswith("/v2/") else "token"
+        self.json = {}
         signed = self.headers.get("Authorization") == "Bearer anonymous"
         if case == "token":
             scope = urllib.parse.parse_qs(path.query)["scope"]
@@ -195,7 +200,8 @@ def public():
 
 @pytest.mark.parametrize("case", ["challenge", "query", "open"])
 def test_tokens_and_pages(public, case):
-    own, name = Registry(5), f"127.0.0.1:{public.server_port}/{case}/x:1"
+    own = Registry(5)
+    name = f"127.0.0.1:{public.server_port}/{case}/x:1"
     public.asked.clear()
     assert own.tags(name) == ["a", "b", "c"]
     assert own.digest(name) == sha256(json.dumps(INDEX).encode()), "without the header, it is that of the content"
@@ -258,7 +264,8 @@ def test_parts_of_a_name(name, parts):
 BUILDS = """<a href="/whl/{flavor}/torch-{version}%2B{flavor}-cp312-cp312-manylinux_2_28_x86_64.whl#sha256=0">\
 torch-{version}+{flavor}-cp312-cp312-manylinux_2_28_x86_64.whl</a><br/>"""
 REDIST = "<a href='redistrib_{0}.json'>redistrib_{0}.json</a>"
-TODAY, LATER = "2026-11-30", "2026-12-07"
+TODAY = "2026-11-30"
+LATER = "2026-12-07"
 
 
 class Sources:
@@ -350,7 +357,8 @@ def test_watch(server, pushed, sources, tmp_path):
     server.push("nvidia/cuda:13.0.4-devel-ubuntu24.04", AMD64)
     server.push("nvidia/cuda:13.0.4-runtime-ubuntu24.04")
     server.push("nvidia/cuda:13.1.2-devel-ubuntu24.04")  # 13.2.1 is newer
-    moved, gone = "nvcr.io/nvidia/pytorch:26.07-py3", "nvcr.io/nvidia/pytorch:25.09-py3"
+    moved = "nvcr.io/nvidia/pytorch:26.07-py3"
+    gone = "nvcr.io/nvidia/pytorch:25.09-py3"
     other = server.push(moved, AMD64, content="again")
     server.delete(gone, pushed[gone])
     sources.builds += ["2.16.0+cu132", "2.16.0+cu140", "2.14.0+cu130"]
@@ -451,7 +459,9 @@ def test_exit_status(monkeypatch, tmp_path, capsys):
 
 def test_one_pull_request(monkeypatch, tmp_path):
     """A second run with other news updates it; the same news leave it; a person's commit is not overwritten."""
-    root, remote, bin_folder = tmp_path / "clone", tmp_path / "remote.git", tmp_path / "bin"
+    root = tmp_path / "clone"
+    remote = tmp_path / "remote.git"
+    bin_folder = tmp_path / "bin"
     (root / "catalogue").mkdir(parents=True)
     (root / "catalogue/images.yml").write_text("a: 1\n")
     for folder in ("docs", "examples", "gpukit/src/gpukit/data"):
@@ -517,7 +527,8 @@ def test_the_package_index_through_uv():
 
 
 def test_wheels_for_a_newer_torch_and_packages_that_are_gone():
-    images, extensions = support.load("images"), {"extensions": {}, "indexes": {}}
+    images = support.load("images")
+    extensions = {"extensions": {}, "indexes": {}}
     with serving() as web:
         page = f"{web.url}/cu{{cuda}}/{{package}}/"
         extensions["indexes"] = {"own": {"page": page, "cuda": ["12.6", "13.0"]}}

@@ -163,7 +163,8 @@ class Bare:
     """A host without Docker: a container of plain Debian, with a regular user who has sudo and a project."""
 
     def __init__(self, engine: Engine, image: str, project: Path, stands_in: Path) -> None:
-        self.engine, self.name = engine, f"{SLUG}-bare-{uuid.uuid4().hex[:8]}"
+        self.engine = engine
+        self.name = f"{SLUG}-bare-{uuid.uuid4().hex[:8]}"
         engine.get("run", "--detach", "--network=host", "--name", self.name, image, "sleep", "infinity")
         engine.get("cp", str(project), f"{self.name}:/home/me/project")
         engine.get("cp", str(stands_in), f"{self.name}:/vendors")

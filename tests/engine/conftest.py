@@ -102,7 +102,8 @@ class Engine:
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w") as archive:
             entry = tarfile.TarInfo("usr/bin")
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            entry.type = tarfile.DIRTYPE
+            entry.mode = 0o755
             archive.addfile(entry)
         self.ask("import", "-", probe, stdin=content.getvalue())
         answer = self.ask("run", "--rm", "--pull=never", "--gpus=all", probe, "/none").stderr

@@ -19,7 +19,8 @@ GPUS = {"unset": None, "two": "0,1"}  # tests/launch/test_engine.py has other fo
 def facts(engine: Engine, name: str) -> dict[str, Any]:
     """The properties that must not depend on what started the container."""
     seen = engine.inspect(name)
-    host, config = seen["HostConfig"], seen["Config"]
+    host = seen["HostConfig"]
+    config = seen["Config"]
     of_image = {line.partition("=")[0] for line in engine.inspect(seen["Image"])["Config"]["Env"] or []}
     return {
         "gpus": [(one["DeviceIDs"], one["Capabilities"], one["Count"]) for one in host["DeviceRequests"] or []],
@@ -38,7 +39,8 @@ def facts(engine: Engine, name: str) -> dict[str, Any]:
 
 def started(project: Project, **env: str) -> dict[str, dict[str, Any]]:
     """The facts of the containers started by the CLI, `launch run`, and `launch up` (if there is a compose file)."""
-    engine, found = project.engine, {}
+    engine = project.engine
+    found = {}
     found["the devcontainers CLI"] = facts(engine, project.up("--remove-existing-container", **env))
     project.launched("run", "-d", "--", "sleep", "infinity", **env)
     found["launch run"] = facts(engine, *project.containers("--filter=label=gpukit.role=run"))

@@ -222,7 +222,8 @@ def test_add_finds_and_pins_a_wheel_with_cuda_code(
 ) -> None:
     """On NVIDIA's image, whose torch is a pre-release, there is none."""
     before = (guarded.path / "pyproject.toml").read_text()
-    stack, tags = guarded.stack, f"py3-none-linux_{platform.machine()}"
+    stack = guarded.stack
+    tags = f"py3-none-linux_{platform.machine()}"
     own = index.folder / index.own("mamba_ssm", version=f"2.0+cu.{stack['cuda']}.torch.{minor(stack['torch'])}")
     folder = index.folder / "mamba-ssm"
     folder.mkdir(exist_ok=True)

@@ -147,8 +147,10 @@ def test_jobs_run_their_own_code(served: Served) -> None:
 
 
 def test_jobs_resume_after_the_worker_is_killed_the_container_is_removed_and_a_stop(served: Served) -> None:
-    project, engine = served.project, served.project.engine
-    steps, gate = "1000", [100, 200, 300]
+    project = served.project
+    engine = served.project.engine
+    steps = "1000"
+    gate = [100, 200, 300]
     number = served.submit("engine_tests.steps", steps, "0")
     after = served.submit("engine_tests.steps", "1", "0", after=number)
     path = project.path / f"outputs/steps-{number}"

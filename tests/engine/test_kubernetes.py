@@ -35,7 +35,10 @@ class Pods:
     """
 
     def __init__(self, engine: Engine, job: dict[str, Any], outputs: Path, source: Path) -> None:
-        self.engine, self.job, self.outputs, self.source = engine, job, outputs, source
+        self.engine = engine
+        self.job = job
+        self.outputs = outputs
+        self.source = source
         self.containers: list[str] = []
 
     def start(self) -> list[str]:
@@ -46,7 +49,8 @@ class Pods:
 
     def _start(self, index: int, network: str) -> str:
         spec = self.job["spec"]["template"]["spec"]
-        container, name = spec["containers"][0], self.job["metadata"]["name"]
+        container = spec["containers"][0]
+        name = self.job["metadata"]["name"]
         user = spec["securityContext"]
         values = {"JOB_NAME": name, "JOB_COMPLETION_INDEX": str(index)}  # the field and what the controller adds
         values |= {each["name"]: each["value"] for each in container["env"] if "value" in each}

@@ -54,7 +54,8 @@ def test_training(standing: Project) -> None:
 )
 def test_ctrl_c_saves_and_resume_continues(standing: Project, terminal: bool) -> None:
     """Ctrl-C on a terminal; otherwise, a signal to launch only, as sent by a scheduler."""
-    run, forever = "--name=stopped", ("--max-steps=100000", "--save-steps=100000", "--log-steps=5")
+    run = "--name=stopped"
+    forever = ("--max-steps=100000", "--save-steps=100000", "--log-steps=5")
     command = ["./launch", "run", "--", *TRAIN, run, *forever]
     if terminal:
         master, slave = pty.openpty()
@@ -84,7 +85,8 @@ def test_ctrl_c_saves_and_resume_continues(standing: Project, terminal: bool) ->
 
 def read(descriptor: int, until: str = "(?!)") -> str:
     """The output, up to a pattern or the end, for at most two minutes."""
-    output, deadline = "", time.monotonic() + 120
+    output = ""
+    deadline = time.monotonic() + 120
     while not re.search(until, output):
         if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
             raise AssertionError(f"neither {until!r} nor the end: {output}")

@@ -44,7 +44,8 @@ WROTE = ["wrote /workspace/x", "wrote /workspace/outputs/x", "wrote /tmp/x"]
 
 def test_no_token_is_readable_inside(project: Callable[..., Project], plain: Engine) -> None:
     one = project(name="sealed", slight=True, on=plain, tracking=["wandb"], credentials=["aws", "gcloud"])
-    home, token = one.user.home, "planted-"
+    home = one.user.home
+    token = "planted-"
     places = {
         home / ".aws/credentials": "1",
         home / ".config/gcloud/application_default_credentials.json": "2",

@@ -105,7 +105,8 @@ def test_the_containers_of_cli_and_launch_log_to_mlflow(served: Project) -> None
     assert logged(served, "launched") == pytest.approx(losses(served, "launched"))
 
 
-PASSWORD, KEY = "planted7c31e0", "0123456789abcdef" * 2 + "planted0"
+PASSWORD = "planted7c31e0"
+KEY = "0123456789abcdef" * 2 + "planted0"
 
 
 @pytest.fixture

@@ -8,8 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-SAMPLES, ROOM = 64, 20  # samples in the batch, and how many of them fit into memory
-WIDTH, COPIES = 512, 2048  # a sample takes 4 MiB for each tensor of its forward pass
+SAMPLES = 64  # in the batch
+ROOM = 20  # how many of them fit into memory
+# a sample takes 4 MiB for each tensor of its forward pass
+WIDTH = 512
+COPIES = 2048
 MIB = 1 << 20
 TOLERANCE = 1e-4  # of the parameters' change: sums in another order differ by about 1e-6
 
@@ -30,7 +33,8 @@ def replay(device: str) -> dict[str, Any]:
     class Wide(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.scale = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Parameter(torch.ones(COPIES, 1))
+            self.first = torch.nn.Linear(WIDTH, WIDTH)
+            self.scale = torch.nn.Parameter(torch.ones(COPIES, 1))
             self.limited = False
 
         def forward(self, x: Any) -> Any:
@@ -44,7 +48,9 @@ def replay(device: str) -> dict[str, Any]:
         model = Wide().to(device)
         before = [each.detach().clone() for each in model.parameters()]
         model.limited = limited
-        optimizer, fits, losses = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), Fits(model), []
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        fits = Fits(model)
+        losses = []
         for batch in batches:
             optimizer.zero_grad()
             for attempt in fits(batch):
@@ -86,7 +92,9 @@ def pinned(device: str, folder: Path, workers: int = 2) -> dict[str, Any]:
 
     from exactrun.run import Run
 
-    numbers, arrived, all_pinned = torch.arange(512), [], True
+    numbers = torch.arange(512)
+    arrived = []
+    all_pinned = True
     batches = DataLoader(TensorDataset(numbers), 64, shuffle=True, num_workers=workers, pin_memory=True)
     with Run(folder) as run:
         for _ in run.epochs(range(2)):

@@ -52,7 +52,8 @@ def test_convolution_and_attention(device: str, measured: dict[str, Any]) -> Non
 
 def test_resuming_gives_the_same_losses(device: str, tmp_path: Any, measured: dict[str, Any]) -> None:
     file = str(tmp_path / "checkpoint.pt")
-    whole, resumed = exercises.train(device, file, False), exercises.train(device, file, True)
+    whole = exercises.train(device, file, False)
+    resumed = exercises.train(device, file, True)
     measured.update(whole=whole["losses"], resumed=resumed["losses"])
     assert resumed["start"] == 5
     assert resumed["losses"] == pytest.approx(whole["losses"][5:], rel=1e-5)

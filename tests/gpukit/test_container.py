@@ -208,7 +208,8 @@ def test_where_only_one_process_may_compute_ours_take_turns(fake_torch, stack_fi
 
     fake_torch(GOOD)
     with Container(load(stack_file())) as probes:
-        probes.gpu_nodes, probes.smi = ["/dev/nvidia0"], Smi("580", (Card("x", mode="Exclusive_Process"),))
+        probes.gpu_nodes = ["/dev/nvidia0"]
+        probes.smi = Smi("580", (Card("x", mode="Exclusive_Process"),))
         assert probes.exclusive
         first = probes._torch._process.pid
         assert probes._other is probes._torch

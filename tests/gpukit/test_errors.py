@@ -168,7 +168,8 @@ def test_words_with_one_cause_are_certain_and_others_are_not():
 
 def test_the_machine_decides():
     text = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
-    new, old = Machine(gpus=(Card("", "12.0"),)), Machine(gpus=(Card("", "6.1"),))
+    new = Machine(gpus=(Card("", "12.0"),))
+    old = Machine(gpus=(Card("", "6.1"),))
     assert diagnose(text, new).causes[0].cause.id == "no-kernel-newer-card"
     assert diagnose(text, old).causes[0].cause.id == "no-kernel-older-card"
     assert diagnose(text, new).causes[0].because and not diagnose(text).causes[0].because

@@ -36,7 +36,8 @@ RELEASES = data("stacks")["releases"]
 @pytest.mark.parametrize("file", NAMES)
 def test_what_names_say(file: str) -> None:
     """As a person read them. `understood`: false for what nobody can know; such a wheel fits no project."""
-    built, means = read(file), NAMES[file]
+    built = read(file)
+    means = NAMES[file]
     assert built is not None
     if not means.get("understood", True):
         assert built.unknown
@@ -135,14 +136,16 @@ class Index:
             self.web.answers.setdefault(f"/{file}.metadata", ("text/plain", b"Name: x\nRequires-Dist: torch\n"))
             each = {"filename": file, "url": f"/{file}", "size": len(body), "yanked": yanked}
             listed.append({**each, "hashes": {"sha256": digest} if hashed else {}})
-        kind, body = "application/vnd.pypi.simple.v1+json", json.dumps({"files": listed}).encode()
+        kind = "application/vnd.pypi.simple.v1+json"
+        body = json.dumps({"files": listed}).encode()
         if html:
             links = [
                 f'<a href="{each["url"].replace("+", "%2B")}'
                 f'{"#sha256=" + each["hashes"]["sha256"] if hashed else ""}">{each["filename"]}</a>'
                 for each in listed
             ]
-            kind, body = "text/html", "\n".join(links).encode()
+            kind = "text/html"
+            body = "\n".join(links).encode()
         self.web.answers[page] = (kind, body)
 
 
@@ -187,7 +190,8 @@ FOR_ALL_CARDS = [name for name in PACKAGES if {*data("extensions")["extensions"]
 @pytest.mark.parametrize("html", [False, True], ids=["json", "html"])
 @pytest.mark.parametrize("which", PROJECTS)
 def test_each_project_gets_its_own_file_for_each_architecture(index: Index, which: str, html: bool) -> None:
-    stack, others = PROJECTS[which], [each for each in PROJECTS.values() if each.cuda != PROJECTS[which].cuda]
+    stack = PROJECTS[which]
+    others = [each for each in PROJECTS.values() if each.cuda != PROJECTS[which].cuda]
     archs = sorted({target.arch for target in stack.targets.values()})
     assert len(FOR_ALL_CARDS) >= 8
     for name in FOR_ALL_CARDS:
@@ -386,7 +390,8 @@ def pinned(name: str, stack: Stack, arch: str) -> str:
 
 
 def test_what_is_pinned_is_judged_for_each_target() -> None:
-    h100, both = PROJECTS["h100"], PROJECTS["both CPUs"]
+    h100 = PROJECTS["h100"]
+    both = PROJECTS["both CPUs"]
     v100 = PROJECTS["v100"]
     lines = [pinned("mamba-ssm", h100, "amd64"), pinned("other", v100, "amd64"), "some @ https://host/some-1.0.tar.gz"]
     found = extensions.judge(lines, h100)
@@ -460,7 +465,8 @@ def folder(tmp_path: Path, stack_data: Callable) -> Callable[..., Path]:
 
 
 def test_an_update_looks_for_wheels_again(index: Index, folder: Callable[..., Path]) -> None:
-    old, new = project("h100", release="2.11.0-cu130"), PROJECTS["both CPUs"]
+    old = project("h100", release="2.11.0-cu130")
+    new = PROJECTS["both CPUs"]
     mamba = pinned("mamba-ssm", old, "amd64").replace("mamba-ssm @", "mamba-ssm[dev] @")
     lines = ["torch", mamba, pinned("private", old, "amd64"), "einops"]
     where = folder(old, *lines)

@@ -108,7 +108,8 @@ def script(*argv, packages):
 
 
 def test_as_the_dockerfile_calls_it(packages, tmp_path, stack_file):
-    stack, to = stack_file(), tmp_path / "protected.txt"
+    stack = stack_file()
+    to = tmp_path / "protected.txt"
     done = script("record", "--stack", stack, "--to", to, packages=packages)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"guard: 2 protected packages recorded in {to}\n"

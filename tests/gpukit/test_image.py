@@ -52,7 +52,9 @@ sed -i 's/^Version: .*/Version: 2.14.1+cu130/' torch-2.14.1+cu130.dist-info/META
 @pytest.fixture
 def install(tmp_path):
     """`install(cuda="12.8", UV_INDEX=...)`: run install.py as the Dockerfile does. Its result, and uv's calls."""
-    image, packages, tools = tmp_path / "gpukit", tmp_path / "packages", tmp_path / "bin"
+    image = tmp_path / "gpukit"
+    packages = tmp_path / "packages"
+    tools = tmp_path / "bin"
     for folder in (image, packages / "wheels", packages / "site", tools):
         folder.mkdir(parents=True)
     for name in ("guard.py", "install.py"):
@@ -85,7 +87,8 @@ def install(tmp_path):
         calls = (packages / "calls").read_text(encoding="utf-8").splitlines()
         return done, [call.partition(" ") for call in calls]
 
-    run.index, run.protected = image / "torch-index.txt", image / "protected.txt"
+    run.index = image / "torch-index.txt"
+    run.protected = image / "protected.txt"
     return run
 
 
@@ -199,7 +202,8 @@ INSTALL = {"requirement": "torch>=2.11,<2.15", "index": INDEX, "package_index": 
 def layered(tmp_path, stack_data):
     """`layered(driver="590")`: the files that layers.py writes, by path."""
     pytest.importorskip("tomllib")
-    source, state = tmp_path / "source", tmp_path / "state"
+    source = tmp_path / "source"
+    state = tmp_path / "state"
     source.mkdir()
     (source / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
 
@@ -212,7 +216,8 @@ def layered(tmp_path, stack_data):
         subprocess.run(command, cwd=tmp_path, env=environment, check=True)
         return {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
 
-    run.source, run.state = source, state
+    run.source = source
+    run.state = state
     return run
 
 
@@ -254,7 +259,8 @@ def test_what_torch_does_not_need_changes_no_file(layered, change):
     ids=["protected", "cuda", "requirement"],
 )
 def test_what_torch_needs_changes_its_layer(layered, change):
-    before, after = layered(), layered(**change)
+    before = layered()
+    after = layered(**change)
     assert {name for name in before if before[name] != after[name]} == {"torch/torch.json"}
 
 

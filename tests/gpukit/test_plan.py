@@ -36,7 +36,8 @@ from .web import Web
 
 AMD64 = Platform("amd64", (3, 12), (2, 39))
 ARM64 = replace(AMD64, arch="arm64")
-ANY, X86 = "py3-none-any", "cp312-cp312-manylinux_2_28_x86_64"
+ANY = "py3-none-any"
+X86 = "cp312-cp312-manylinux_2_28_x86_64"
 
 
 @pytest.fixture

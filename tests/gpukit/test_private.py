@@ -227,7 +227,8 @@ def leaking(tmp_path, generate, monkeypatch):
     (tmp_path / "said").write_text(output, encoding="utf-8")
     info = {"ServerVersion": "29.1.2", "OSType": "linux", "OperatingSystem": output, "DockerRootDir": "/"}
     (tmp_path / "info").write_text(json.dumps({**info, "Runtimes": {"nvidia": {}}}), encoding="utf-8")
-    state, host = {"Running": False, "Error": f"driver not loaded {output}"}, {"RestartPolicy": {"Name": "always"}}
+    state = {"Running": False, "Error": f"driver not loaded {output}"}
+    host = {"RestartPolicy": {"Name": "always"}}
     (tmp_path / "containers").write_text(
         json.dumps([{"Name": "/demo", "State": state, "HostConfig": {**host, "DeviceRequests": [{}]}}]),
         encoding="utf-8",

@@ -63,7 +63,8 @@ class Installed:
     """A folder of packages, the only one that this Python has."""
 
     def __init__(self, folder: Path) -> None:
-        self.site, self.tools = folder / "site-packages", folder / "tools"
+        self.site = folder / "site-packages"
+        self.tools = folder / "tools"
         self.site.mkdir()
         self.tools.mkdir()
 

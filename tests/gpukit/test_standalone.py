@@ -176,7 +176,8 @@ def test_every_field_stands_on_the_page() -> None:
 
 @pytest.mark.parametrize("id", WITH_GPU)
 def test_advised_build_supports_the_card(id) -> None:
-    known, stack = data("cards")[id], stacks.stack([id])
+    known = data("cards")[id]
+    stack = stacks.stack([id])
     assert (stack.standalone, stack.gpu, list(stack.targets)) == (True, True, [id])
     release = data("stacks")["releases"][stack.base][stack.release]
     assert release["confirmed"] and id in release["hardware"]

@@ -24,12 +24,18 @@ from gpukit.validate.main import FAILED, HOST, PASSED, Validation, run
 from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT
 
-MAIN, CPU = ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"
+MAIN = ".devcontainer/devcontainer.json"
+CPU = ".devcontainer/cpu/devcontainer.json"
 PODMAN = ".devcontainer/podman/devcontainer.json"
-COMPOSE, COMPOSE_CPU, HOST_ENV = "compose.yaml", "compose.cpu.yaml", ".devcontainer/host.env"
-INITIALIZE, PYPROJECT, STACK = ".devcontainer/initialize.sh", "pyproject.toml", "stack.json"
+COMPOSE = "compose.yaml"
+COMPOSE_CPU = "compose.cpu.yaml"
+HOST_ENV = ".devcontainer/host.env"
+INITIALIZE = ".devcontainer/initialize.sh"
+PYPROJECT = "pyproject.toml"
+STACK = "stack.json"
 SLURM = "cluster/train.sbatch"
-ANSWERS, WORKFLOW = ".copier-answers.yml", ".github/workflows/ci.yml"
+ANSWERS = ".copier-answers.yml"
+WORKFLOW = ".github/workflows/ci.yml"
 REFERENCE = ROOT.parent / "shared/reference"
 PROJECTS = {
     "all files": {
@@ -42,7 +48,8 @@ PROJECTS = {
     },
     "unified memory": {"hardware": "dgx-spark", "use_case": "llm", "workflow": "scripts"},
 }
-START, END = re.compile(r"\A"), re.compile(r"\Z")
+START = re.compile(r"\A")
+END = re.compile(r"\Z")
 NAME = '  "name": '
 GPU = '"--gpus=\\"device=${localEnv:GPUS:all}\\""'
 

@@ -39,7 +39,8 @@ def engine():
 @pytest.fixture
 def verify(engine, tmp_path, stack_data, findings_schema):
     """`verify("--user=1000", before="...", checks="shm")`: the findings of a run in a container with these options."""
-    project, hub = tmp_path / "project", tmp_path / "hub"
+    project = tmp_path / "project"
+    hub = tmp_path / "hub"
     project.mkdir()
     hub.mkdir()
     (tmp_path / "passwd").write_text(PASSWD, encoding="utf-8")
@@ -95,7 +96,8 @@ def verify(engine, tmp_path, stack_data, findings_schema):
         assert all(finding.completed for finding in findings)
         return {finding.id: finding for finding in findings}
 
-    run.project, run.hub = project, hub
+    run.project = project
+    run.hub = hub
     return run
 
 

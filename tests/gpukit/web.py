@@ -76,7 +76,8 @@ def serving() -> Iterator[Web]:
                 return
             kind, body = served.answers.get(self.path, ("", None))
             if body and self.path in served.pages and (self.headers["Accept"] or "").startswith("text/html"):
-                kind, body = "text/html", served.pages[self.path]
+                kind = "text/html"
+                body = served.pages[self.path]
             part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "") if served.ranges else None
             self.send_response(served.status or (404 if body is None else 206 if part else 200))
             if served.ranges:

@@ -51,7 +51,8 @@ class Queue:
     """The queue of a project, and its workers."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.workers = root, list[subprocess.Popen[bytes]]()
+        self.root = root
+        self.workers = list[subprocess.Popen[bytes]]()
         self.table = Table(place.folder(root))
 
     def add(self, code: str, **facts: Any) -> int:
@@ -197,7 +198,8 @@ while done < 12:
     def counted() -> int:
         return sum(path.stat().st_size for path in queue.root.glob("count-*"))
 
-    chance, kills = random.Random(0), 0
+    chance = random.Random(0)
+    kills = 0
     while kills < 20 and set(queue.states()) != {"finished"}:
         before = counted()
         workers = [queue.start(), queue.start()]
@@ -283,7 +285,8 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
         assert main(wrong) == 1
         assert (said := capsys.readouterr().err).count("\n") == 1 and "secret-value" not in said
     assert len(queue.states()) == 4
-    service, options = queue.root / "compose.yaml", ["--native", "--cpu"]
+    service = queue.root / "compose.yaml"
+    options = ["--native", "--cpu"]
     for given, expected in ((options, "--native --cpu jobs run"), (["--cpu"], "--cpu jobs run"), ([], "jobs run")):
         for command in (["submit", "true"], ["jobs"], ["jobs", "retry", "2"]):
             assert main([*given, *command]) == 0

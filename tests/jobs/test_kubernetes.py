@@ -138,7 +138,8 @@ def test_what_is_sent(project: Path, kubectl: Kubectl, capsys: pytest.CaptureFix
     assert "--nnodes=2" in container["command"]
     assert container["args"][:2] == ["-m", "my_gpu_project.train"]
     assert container["args"][-4:] == ["--note", "$$(date)", "--name", "a"]
-    limits, requests = container["resources"]["limits"], container["resources"]["requests"]
+    limits = container["resources"]["limits"]
+    requests = container["resources"]["requests"]
     assert limits["nvidia.com/gpu"] == 8 and requests == {"cpu": "32", "memory": "128Gi"}
     assert {"name": "my-gpu-project", "key": "HF_TOKEN"} in [
         each.get("valueFrom", {}).get("secretKeyRef") for each in container["env"]

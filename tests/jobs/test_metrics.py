@@ -136,14 +136,18 @@ def test_the_table_on_the_command_line_shows_progress(root: Path, capsys: pytest
 
 
 class FakeNvml(ModuleType):
-    NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_SUPPORTED, nvmlEventTypeXidCriticalError = 0, 3, 8  # noqa: N815
+    NVML_TEMPERATURE_GPU = 0
+    NVML_ERROR_NOT_SUPPORTED = 3
+    nvmlEventTypeXidCriticalError = 8  # noqa: N815
 
     class NVMLError(Exception):
         value = 3
 
     def __init__(self, memory: bool = True, hangs: threading.Event | None = None) -> None:
         super().__init__("pynvml")
-        self.memory, self.hangs, self.events = memory, hangs, [(0, 79), (0, 79)]
+        self.memory = memory
+        self.hangs = hangs
+        self.events = [(0, 79), (0, 79)]
         self.starts = 0
 
     def nvmlInit(self) -> None:  # noqa: N802
@@ -297,7 +301,8 @@ def test_metrics_match_the_table(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 WORKS = {'up{job="gpukit", instance="a"}': "1x30", 'gpukit_worker_up{job="gpukit", instance="a"}': "1x30"}
 IN_USE = 'gpukit_gpus_in_use{job="gpukit", instance="a"}'
-GPU, GPU_1 = '{gpu="0", job="gpukit", instance="a"}', '{gpu="1", job="gpukit", instance="a"}'
+GPU = '{gpu="0", job="gpukit", instance="a"}'
+GPU_1 = '{gpu="1", job="gpukit", instance="a"}'
 CASES = {
     "JobsServiceDown": (
         [{'up{job="gpukit", instance="a"}': "0x30"}, {'gpukit_worker_up{job="gpukit", instance="a"}': "0x30"}],

@@ -58,7 +58,8 @@ class View:
     """One page, and what it requested."""
 
     def __init__(self, page: Page, service: Service) -> None:
-        self.page, self.service = page, service
+        self.page = page
+        self.service = service
         self.address = f"http://localhost:{service.port}/"
         self.requests: list[Request] = []
         self.errors: list[str] = []
@@ -188,7 +189,8 @@ def test_progress_is_live(view: View) -> None:
     expect(row.locator(".loss")).to_have_text("0.5")
     expect(row.locator(".speed")).to_have_text("8")
     expect(view.page.locator("#gpus")).to_have_text("GPU 0 · 93% · 6.0 of 24.0 GiB · Card")
-    same, button = row.element_handle(), view.button("Log", 1)
+    same = row.element_handle()
+    button = view.button("Log", 1)
     button.focus()
     log(500, 0.25)
     view.polled()
@@ -199,7 +201,8 @@ def test_progress_is_live(view: View) -> None:
 
 
 def test_submit_cancel_retry_and_run_next(view: View) -> None:
-    page, service = view.sign_in().page, view.service
+    page = view.sign_in().page
+    service = view.service
     answers = [False, True]
     asked: list[str] = []
 
@@ -211,7 +214,8 @@ def test_submit_cancel_retry_and_run_next(view: View) -> None:
     page.get_by_role("button", name="Submit").first.click()
     form = page.get_by_role("dialog")
     expect(form.get_by_label("Module")).to_have_value("small.train")  # as in the last job
-    arguments, submit = form.get_by_label("Arguments"), form.get_by_role("button", name="Submit")
+    arguments = form.get_by_label("Arguments")
+    submit = form.get_by_role("button", name="Submit")
     for text in (
         "--lr 1e-3",
         r"""a 'b  c'"d e"'' \"f $HOME `g` *; "h\"\\\$" | i""",
@@ -310,7 +314,8 @@ def test_hundreds_of_jobs(view: View) -> None:
         " one.target.id === 'rows').length; }).observe(document.querySelector('#rows'), {childList: true}); }"
     )
     view.button("Retry", 1100).focus()
-    before, note = page.evaluate("scrollY"), view.row(1100).locator(".facts")
+    before = page.evaluate("scrollY")
+    note = view.row(1100).locator(".facts")
     update = note.inner_text()
     view.polled()
     expect(note).not_to_have_text(update)
@@ -320,7 +325,8 @@ def test_hundreds_of_jobs(view: View) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_narrow_and_colors(view: View, scheme: str) -> None:
-    page, service = view.page, view.service
+    page = view.page
+    service = view.service
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 320, "height": 640})
     page.goto(view.address)

@@ -164,7 +164,8 @@ def test_jobs_over_http(service: Service) -> None:
     ask = service.ask
     first = service.submit()
     service.until(lambda: service.state(first) == "running")
-    second, third = service.submit("3"), service.submit(priority=2)
+    second = service.submit("3")
+    third = service.submit(priority=2)
     assert (first, second, third) == (1, 2, 3)
     assert ask("GET", "/compare?ids=1")[2]["jobs"][0]["id"] == 1 and "STATE" in ask("GET", "/compare?text=1")[2]
     assert (ask("GET", "/compare?ids=x")[0], ask("GET", "/compare?ids=77")[0]) == (400, 404)

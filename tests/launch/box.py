@@ -43,7 +43,8 @@ class Box:
     @contextlib.contextmanager
     def programs(self, *names: str) -> Iterator[Path]:
         """Instead of all programs, only these are on the PATH there; yields their folder."""
-        few, path = Path(tempfile.mkdtemp(dir=self.place)), self.place / "path"
+        few = Path(tempfile.mkdtemp(dir=self.place))
+        path = self.place / "path"
         few.chmod(0o755)
         for name in names:
             (few / name).symlink_to(f"/usr/bin/{name}")

@@ -33,7 +33,8 @@ from tests.launch.conftest import write_project
 
 pytestmark = pytest.mark.engine
 BASE = "standin/python:slim"
-GRANTS, REFUSES = GPU_ENGINE, ENGINE
+GRANTS = GPU_ENGINE
+REFUSES = ENGINE
 SECRET = "planted-3f9a7c"
 PATIENCE = 60  # seconds; on an idle machine, everything ends in a few
 Running = subprocess.Popen[str]
@@ -316,7 +317,8 @@ def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
     (project / "src/small").mkdir(parents=True, exist_ok=True)
     (project / "src/small/train.py").write_text(TRAIN)
     (project / "small").symlink_to("src/small")  # where Python looks for it
-    took, messages = duration(project), 0
+    took = duration(project)
+    messages = 0
     for part in (0.3, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.2, None):
         code, output = interrupted(project, "try", moment=part and part * took, words=b"training\r")
         assert code == 130, (part, output.decode())
@@ -387,7 +389,8 @@ def take_terminal() -> None:
 
 def read_until(terminal: int, words: bytes, seconds: float = PATIENCE) -> bytes:
     """What a terminal shows, until it shows the words, is closed, or the time is over."""
-    until, seen = time.monotonic() + seconds, b""
+    until = time.monotonic() + seconds
+    seen = b""
     while (rest := until - time.monotonic()) > 0 and not (words and words in seen):
         if select.select([terminal], [], [], rest)[0]:
             try:
@@ -548,7 +551,8 @@ def test_what_vs_code_makes_of_the_same_file(granted: Path, place: Place) -> Non
 def facts(root: Path, name: str) -> dict[str, object]:
     """What must be the same in every entrance."""
     seen = json.loads(ask(root, "inspect", name, engine=GRANTS))[0]
-    host, config = seen["HostConfig"], seen["Config"]
+    host = seen["HostConfig"]
+    config = seen["Config"]
     return {
         "gpus": [{**request, "Options": request["Options"] or {}} for request in host["DeviceRequests"]],
         "ipc": host["IpcMode"],
@@ -736,7 +740,8 @@ def test_clean_takes_the_images(project: Path, place: Place) -> None:
 def test_launch_asks_the_engine_for_no_more_than_it_has_to(project: Path) -> None:
     """How long it takes beside the same `docker run` is measured by benchmarks/launch.py."""
     launch(project, "--cpu", "run", "--", "true")
-    shim, log = project.parent / "bin/docker", project.parent / "asked"
+    shim = project.parent / "bin/docker"
+    log = project.parent / "asked"
     shim.parent.mkdir()
     shim.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\nexec {shutil.which("docker")} "$@"\n', encoding="utf-8")
     shim.chmod(0o755)

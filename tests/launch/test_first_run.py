@@ -24,7 +24,8 @@ from tests.conftest import cannot
 
 from .conftest import write_project
 
-CONTAINER, NATIVE = False, True
+CONTAINER = False
+NATIVE = True
 NO_GPU = RefusalError("This machine has no NVIDIA GPU. Use another.", kind="gpu", id="no-gpu-here")
 NO_TOOLKIT = RefusalError("The Container Toolkit is not installed. Install it.", kind="gpu", id="toolkit-not-installed")
 
@@ -107,7 +108,8 @@ def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, 
 
 @pytest.mark.parametrize("only_native", [CONTAINER, NATIVE])
 def test_how_training_ends_is_how_try_ends(machine, only_native: bool, monkeypatch, capsys) -> None:
-    root, code = machine(), 130
+    root = machine()
+    code = 130
     monkeypatch.setattr(container, "run", lambda project, command, trial: code)
     monkeypatch.setattr(native, "run_and_return", lambda project, command: code)
     assert first_run.first_run(root, False, "", only_native, False) == 130

@@ -304,7 +304,8 @@ def test_an_engine_that_does_not_exist(small: Path) -> None:
 
 
 def test_explain_asks_the_engine_that_env_names(small: Path) -> None:
-    text, asked = small.parent / "error.log", small.parent / "asked"
+    text = small.parent / "error.log"
+    asked = small.parent / "asked"
     text.write_text('docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].')
     for setting in ("GPUKIT_ENGINE=podman\n", ""):
         (small / ".env").write_text(setting, encoding="utf-8")
@@ -1001,7 +1002,8 @@ DIGESTS = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 @pytest.mark.parametrize("pulled", [True, False])
 def test_the_digest_of_the_base(small: Path, pulled: bool) -> None:
     """A build records what it starts from, verify gets it, and `pin --digest` writes it."""
-    base, name = f"standin/python@{DIGESTS[0]}", f"standin/python:slim@{DIGESTS[0]}"
+    base = f"standin/python@{DIGESTS[0]}"
+    name = f"standin/python:slim@{DIGESTS[0]}"
     docker = f"""\
 case "$*" in
   *RepoDigests*) echo '["other/python@{DIGESTS[1]}"{f', "{base}"' * pulled}]' ;;

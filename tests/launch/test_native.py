@@ -185,7 +185,9 @@ class Native:
     """A project, and where its native environments are made; both outside of anything of this machine's."""
 
     def __init__(self, root: Path, indexes: Path, cpu: bool = True) -> None:
-        self.root, self.home, self.cpu = write_project(root / "small"), root / "home", cpu
+        self.root = write_project(root / "small")
+        self.home = root / "home"
+        self.cpu = cpu
         self.facts()
         tools = root / "path"  # no folder with other Pythons: uv starts each of them, and shims take seconds
         tools.mkdir()
@@ -888,7 +890,8 @@ echo "ELF file    1: library.1.sm_$(cat {capability}).cubin"
 @pytest.fixture
 def extension_index(fresh: Native, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Web]:
     """One with a wheel that has code for a GPU, for this machine; `tmp_path/capability` says for which one."""
-    name, version = "mamba_ssm", "2.0+cu.13.0.torch.2.13"
+    name = "mamba_ssm"
+    version = "2.0+cu.13.0.torch.2.13"
     tags = f"cp{PYTHON.replace('.', '')}-cp{PYTHON.replace('.', '')}-linux_{platform.machine()}"
     wheel(tmp_path, name, version, library=True)
     body = (tmp_path / f"{name}-{version}-py3-none-any.whl").read_bytes()
@@ -918,7 +921,8 @@ def extension_index(fresh: Native, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_add_pins_a_wheel_with_cuda_code(
     fresh: Native, extension_index: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pyproject, capability = fresh.root / "pyproject.toml", tmp_path / "capability"
+    pyproject = fresh.root / "pyproject.toml"
+    capability = tmp_path / "capability"
     (path,) = (path for path in extension_index.answers if path.endswith(".whl"))
     digest = hashlib.sha256(extension_index.answers[path][1]).hexdigest()
 
@@ -965,7 +969,8 @@ def test_a_package_is_never_built_on_another_torch(fresh: Native) -> None:
     """Although the newest torch is another one, and uv has kept a build on that one."""
     assert fresh.launch("build").returncode == 0
     look = "import extension; print(extension.torch)"
-    other, env = fresh.home / "other", {name: value for name, value in fresh.env.items() if name != "UV_INDEX"}
+    other = fresh.home / "other"
+    env = {name: value for name, value in fresh.env.items() if name != "UV_INDEX"}
     subprocess.run(["uv", "venv", "-q", str(other)], env=env, check=True)
     subprocess.run(["uv", "pip", "install", "-q", f"--python={other}", "extension"], env=env, check=True)
     built = subprocess.run([other / "bin/python", "-c", look], capture_output=True, text=True).stdout

@@ -46,7 +46,8 @@ def wheels() -> Path:
 
 class Trained:
     def __init__(self, root: Path, env: dict[str, str]) -> None:
-        self.root, self.env = root, env
+        self.root = root
+        self.env = env
         (package,) = (path.name for path in (root / "src").iterdir() if (path / "train.py").is_file())
         self.train = ["run", "--", "python", "-m", f"{package}.train", *STEPS, "--name"]
 

@@ -57,7 +57,8 @@ def test_one_more_requirement(case: str, newline: str) -> None:
     if sys.version_info >= (3, 11):
         import tomllib
 
-        was, now = tomllib.loads(before), tomllib.loads(edited)
+        was = tomllib.loads(before)
+        now = tomllib.loads(edited)
         assert "new>=2" in now["project"].pop("dependencies")
         was["project"].pop("dependencies", None)
         assert was == now

@@ -73,7 +73,8 @@ class Laptop:
     """A project, and its `./launch`."""
 
     def __init__(self, root: Path, machine: Box, native: bool = True) -> None:
-        self.root, self.machine = root, machine
+        self.root = root
+        self.machine = machine
         self.flags = ["--native", "--cpu"] if native else ["--cpu"]
         self.there = machine.home / ("gpukit/small" if native else "container")
         self.host = NAME if native else f"{NAME}:container"
@@ -522,7 +523,8 @@ def test_an_interrupted_send_changes_nothing(root: Path, host: Host, machine: Bo
 def test_a_send_killed_while_it_put_files_in_place(root: Path) -> None:
     """Some of the new files are there, and the manifest knows both versions: none of them counts as edited there."""
     before = there.Folder(root, {"files": {"a": ["file", "new"]}})
-    before.sent, before.coming = {"a": ["file", "old", None]}, {"a": ["file", "newer"]}
+    before.sent = {"a": ["file", "old", None]}
+    before.coming = {"a": ["file", "newer"]}
     assert before.is_ours("a", ["file", "old"]) and before.is_ours("a", ["file", "newer"])
     assert not before.is_ours("a", ["file", "edited"])
 

@@ -349,7 +349,8 @@ def test_where_the_wheel_comes_from(small: Path, path: str, source: str, commit:
 def test_the_remedy_restores_the_wheel_and_changes_nothing_else(
     small: Path, path: str, tmp_path: Path, copier_template: Path, plain_template: Path, template: str, tree: str
 ) -> None:
-    source, commit = tmp_path / "a template, in user's folder (50% ä)", ""
+    source = tmp_path / "a template, in user's folder (50% ä)"
+    commit = ""
     if template == "folder":
         shutil.copytree(plain_template, source)
     else:

@@ -277,7 +277,8 @@ def kill(process: Any) -> None:
 
 def read(folder: Path) -> dict[str, dict[str, str]]:
     """The last values of each step, and the digests."""
-    file, found = folder / "lines.jsonl", {}
+    file = folder / "lines.jsonl"
+    found = {}
     for line in file.read_text().splitlines() if file.exists() else []:
         try:
             values = json.loads(line)

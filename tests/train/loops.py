@@ -192,7 +192,8 @@ def truncated_backpropagation(folder: Path, report: Report) -> None:
         for number, start in run.enumerate(range(0, 60, 5)):
             hidden = tuple(one.detach() for one in now.hidden)
             model.zero_grad()
-            inputs, targets = text[:, start : start + 5].t(), text[:, start + 1 : start + 6].t()
+            inputs = text[:, start : start + 5].t()
+            targets = text[:, start + 1 : start + 6].t()
             output, now.hidden = model["lstm"](model["embed"](inputs), hidden)
             loss = cross_entropy(model["out"](output).flatten(0, 1), targets.flatten())
             loss.backward()
@@ -216,13 +217,15 @@ def truncated_backpropagation(folder: Path, report: Report) -> None:
 def adversarial(folder: Path, report: Report) -> None:
     """Two optimizers and networks."""
     seed()
-    generator, critic = nn.Linear(4, 8), network(1)
+    generator = nn.Linear(4, 8)
+    critic = network(1)
     optimizers = [torch.optim.Adam(one.parameters(), lr=1e-2) for one in (generator, critic)]
     run = Run(folder, save_steps=1)
     run.keep(generator=generator, critic=critic, first=optimizers[0], second=optimizers[1])
     for epoch in run.epochs(range(2)):
         for i, (real, _) in run.enumerate(DataLoader(Points(), 8, shuffle=True, drop_last=True)):
-            ones, zeros = torch.ones(8, 1), torch.zeros(8, 1)
+            ones = torch.ones(8, 1)
+            zeros = torch.zeros(8, 1)
             fake = generator(torch.randn(8, 4))
             lost = binary_cross_entropy_with_logits(critic(real), ones)
             lost = lost + binary_cross_entropy_with_logits(critic(fake.detach()), zeros)
@@ -263,7 +266,8 @@ def ascending(folder: Path, report: Report, inner_first: bool) -> None:
     seed()
     model = network()
     optimizer = Ascending(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
-    run, kept = Run(folder, save_steps=1), {"optimizer": optimizer, "inner": optimizer.inner}
+    run = Run(folder, save_steps=1)
+    kept = {"optimizer": optimizer, "inner": optimizer.inner}
     run.keep(model=model, **dict(reversed(kept.items()) if inner_first else kept))
     group = optimizer.param_groups[0]
     for epoch in run.epochs(range(3)):
@@ -328,7 +332,9 @@ class Buffer:
     """A replay buffer."""
 
     def __init__(self) -> None:
-        self.rows, self.size, self.recent = numpy.zeros((50, 9)), 0, deque(maxlen=5)
+        self.rows = numpy.zeros((50, 9))
+        self.size = 0
+        self.recent = deque(maxlen=5)
         self.events = deque[Event](maxlen=3)
 
     def add(self, row: numpy.ndarray) -> None:
@@ -342,7 +348,9 @@ class Buffer:
 def reinforcement(folder: Path, report: Report) -> None:
     """A replay buffer in NumPy, an environment with a generator, a moving average of the network."""
     seed()
-    model, buffer, world = network(1).eval(), Buffer(), numpy.random.default_rng(4)
+    model = network(1).eval()
+    buffer = Buffer()
+    world = numpy.random.default_rng(4)
     average = copy.deepcopy(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     place = numpy.zeros(8)
@@ -359,7 +367,8 @@ def reinforcement(folder: Path, report: Report) -> None:
         with torch.no_grad():
             for one, other in zip(average.parameters(), model.parameters(), strict=True):
                 one.lerp_(other, 0.1)
-        rewards, events = sum(one.reward for one in buffer.recent), [(one.number, one.rows) for one in buffer.events]
+        rewards = sum(one.reward for one in buffer.recent)
+        events = [(one.number, one.rows) for one in buffer.events]
         report(i, loss.item(), rewards, buffer.recent[0].state.sum().item(), events)
         report("average", i, *(one.sum().item() for one in average.parameters()))
         run.step(loss=loss)
@@ -431,7 +440,8 @@ class Numbers(IterableDataset):
     """A stream, whose samples draw random numbers; each worker has its part."""
 
     def __init__(self) -> None:
-        self.at, self.rows = 0, numpy.arange(60.0)
+        self.at = 0
+        self.rows = numpy.arange(60.0)
 
     def __iter__(self) -> Any:
         worker = get_worker_info()
@@ -449,7 +459,8 @@ class Stateful(Numbers):
         return {"at": self.at, "rows": self.rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.at, self.rows = state["at"], state["rows"]
+        self.at = state["at"]
+        self.rows = state["rows"]
 
 
 def endless(loader: DataLoader, count: int) -> Iterator[Any]:
@@ -515,9 +526,12 @@ class World:
     """Has a generator, a module, counts, and functions and types, as environments do."""
 
     def __init__(self, seed: int) -> None:
-        self.rng, self.critic, self.counts = numpy.random.default_rng(seed), nn.Linear(2, 3), defaultdict(int)
+        self.rng = numpy.random.default_rng(seed)
+        self.critic = nn.Linear(2, 3)
+        self.counts = defaultdict(int)
         self.head = nn.Linear(3, 1)
-        self.rules, self.space = [torch.tanh, lambda x: 2 * x], {"dtype": numpy.dtype("float32"), "kind": World}
+        self.rules = [torch.tanh, lambda x: 2 * x]
+        self.space = {"dtype": numpy.dtype("float32"), "kind": World}
 
 
 @loop
@@ -558,7 +572,8 @@ def fine_tuning(folder: Path, report: Report) -> None:
     """Two phases of the same function, the first with frozen parameters; results of loops that ended; a validation
     whose loader keeps its workers; groups of parameters that are added to the optimizer."""
     seed()
-    model, state = network(), {"best": 1e9}
+    model = network()
+    state = {"best": 1e9}
     loaders = [DataLoader(Points(count), 8, shuffle=True) for count in (24, 32)]
     test = DataLoader(Points(12).points, 6, shuffle=True, num_workers=1, persistent_workers=True)
     optimizer = torch.optim.Adam(model[0].parameters(), lr=1e-2)

@@ -16,7 +16,8 @@ import numpy as np
 
 from gpukit.script.finder import Outcome, Search
 
-GB, MIB = 1e9, 2**20
+GB = 1e9
+MIB = 2**20
 HUGE = 2**24  # larger than any model's maximum
 Demand = Callable[[np.ndarray], np.ndarray]  # bytes used by batches of these sizes, without noise
 
@@ -64,7 +65,8 @@ class Simulated:
 
     def run(self, size: int, steps: int = 3) -> int:
         """The peak in bytes; RuntimeError, as raised by PyTorch, if this is too much."""
-        model, self.trials = self.model, self.trials + 1
+        model = self.model
+        self.trials = self.trials + 1
         if size > model.ceiling:
             raise RuntimeError("CUDA error: invalid configuration argument")
         demand = float(model.demand(np.array([float(size)]))[0])
@@ -89,7 +91,8 @@ def kinds() -> Iterator[tuple[str, Callable[[random.Random], dict[str, Any]]]]:
         return budget, base, (budget - base) / count, count
 
     def exact(s: random.Random) -> dict[str, Any]:
-        count, base = s.choice([1, 2, 3, 5, 7, 8, 50, 100, 200, 1000, 3000, 5000, 8100, 10000]), s.choice([0, 4 * GB])
+        count = s.choice([1, 2, 3, 5, 7, 8, 50, 100, 200, 1000, 3000, 5000, 8100, 10000])
+        base = s.choice([0, 4 * GB])
         return {"budget": base + count * MIB, "demand": lambda b: base + b * MIB}
 
     def linear(s: random.Random, least: float = 1, most: float = 2e4) -> dict[str, Any]:
@@ -127,12 +130,14 @@ def kinds() -> Iterator[tuple[str, Callable[[random.Random], dict[str, Any]]]]:
 
     def cliff(s: random.Random) -> dict[str, Any]:
         budget, base, one, count = line(s, 4, 2e4)
-        at, high = s.uniform(0.05, 0.95) * count, s.uniform(0.2, 0.5) * budget
+        at = s.uniform(0.05, 0.95) * count
+        high = s.uniform(0.2, 0.5) * budget
         return {"budget": budget, "demand": lambda b: base + one * b + high * (b > at)}
 
     def dropping(s: random.Random) -> dict[str, Any]:
         budget, base, one, count = line(s, 8, 2e4)
-        at, high = s.uniform(0.2, 0.9) * count, s.uniform(0.02, 0.15) * budget
+        at = s.uniform(0.2, 0.9) * count
+        high = s.uniform(0.02, 0.15) * budget
         return {"budget": budget, "demand": lambda b: base + one * b + high * (b < at)}
 
     def doubling(s: random.Random) -> dict[str, Any]:
@@ -183,7 +188,9 @@ def kinds() -> Iterator[tuple[str, Callable[[random.Random], dict[str, Any]]]]:
     def mixed(s: random.Random) -> dict[str, Any]:
         given = noise(s)
         budget, base, one, count = line(s, 8, 2e4, fixed=0.4)
-        at, high, bend = s.uniform(1, count), s.uniform(0.01, 0.1) * budget, s.uniform(0, 0.3) * one / count
+        at = s.uniform(1, count)
+        high = s.uniform(0.01, 0.1) * budget
+        bend = s.uniform(0, 0.3) * one / count
         demand = lambda b: up(base + one * b + bend * b * b + high * (b > at), 2 * MIB)  # noqa: E731
         return {**given, "budget": budget, "demand": demand}
 
@@ -213,7 +220,8 @@ def kinds() -> Iterator[tuple[str, Callable[[random.Random], dict[str, Any]]]]:
 
 def models(of_each: int, seed: int) -> list[Model]:
     """`of_each` models of each kind, in each of which at least one sample fits."""
-    source, made = random.Random(seed), []
+    source = random.Random(seed)
+    made = []
     for kind, draw in kinds():
         count = 0
         while count < of_each:
@@ -246,7 +254,9 @@ class Answer:
 
 def race(model: Model, find: Callable[[Simulated], int], seeds: int) -> list[Answer]:
     """One answer, or with noise one for each seed."""
-    truth, mild, answers = model.largest(model.noise), model.largest(0.0), []
+    truth = model.largest(model.noise)
+    mild = model.largest(0.0)
+    answers = []
     for seed in range(seeds if model.noise or model.spurious else 1):
         device = Simulated(model, seed)
         try:

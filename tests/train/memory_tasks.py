@@ -23,7 +23,8 @@ from gpukit.script import memory
 from gpukit.script.device import Device
 from gpukit.script.memory import Needed, Traced
 
-CLASSES, WORDS = 10, 1000
+CLASSES = 10
+WORDS = 1000
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Basic(nn.Module):
 
     def __init__(self, width: int, out: int, stride: int) -> None:
         super().__init__()
-        self.one, self.two = nn.Conv2d(width, out, 3, stride, 1, bias=False), nn.Conv2d(out, out, 3, 1, 1, bias=False)
+        self.one = nn.Conv2d(width, out, 3, stride, 1, bias=False)
+        self.two = nn.Conv2d(out, out, 3, 1, 1, bias=False)
         self.norms = nn.ModuleList([nn.BatchNorm2d(out), nn.BatchNorm2d(out)])
         self.short = nn.Conv2d(width, out, 1, stride, bias=False) if stride > 1 else nn.Identity()
 
@@ -69,10 +71,13 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, causal: bool) -> None:
         super().__init__()
-        self.heads, self.causal = heads, causal
+        self.heads = heads
+        self.causal = causal
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.attend, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.attend = nn.Linear(width, 3 * width)
+        self.join = nn.Linear(width, width)
+        self.wide = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = self.attend(self.norms[0](x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -121,7 +126,10 @@ class Model(nn.Module):
 
     def __init__(self, stem: nn.Module, blocks: list[nn.Module], head: nn.Module, checkpointing: bool) -> None:
         super().__init__()
-        self.stem, self.blocks, self.head, self.checkpointing = stem, nn.ModuleList(blocks), head, checkpointing
+        self.stem = stem
+        self.blocks = nn.ModuleList(blocks)
+        self.head = head
+        self.checkpointing = checkpointing
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
@@ -131,7 +139,8 @@ class Model(nn.Module):
 
 
 def gpt(settings: Settings) -> Model:
-    width, length = 128, 64
+    width = 128
+    length = 64
     stem = nn.Sequential(nn.Embedding(WORDS, width), Position(length, width))
     blocks = [Block(width, 4, True) for _ in range(4)]
     return Model(stem, blocks, nn.Sequential(nn.LayerNorm(width), nn.Linear(width, WORDS)), settings.checkpointing)

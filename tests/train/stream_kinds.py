@@ -22,7 +22,8 @@ from exactrun import streams
 from exactrun.seeds import restore, snapshot
 
 SHARDS = (17, 30, 11)  # samples; the workers of a loader end at different times
-PASSES, SAVED = 2, 3  # passes of a run; batches between two states that are saved
+PASSES = 2  # of a run
+SAVED = 3  # batches between two states that are saved
 
 
 def noisy(sample):
@@ -54,7 +55,9 @@ class Buffered(IterableDataset):
     """Keeps its position, the contents of its shuffle buffer, and generators in its state."""
 
     def __init__(self):
-        self.at, self.buffer, self.own = 0, [], numpy.random.default_rng(0)
+        self.at = 0
+        self.buffer = []
+        self.own = numpy.random.default_rng(0)
 
     def __iter__(self):
         samples = list(numbers(mine()))
@@ -71,7 +74,8 @@ class Buffered(IterableDataset):
 
     def load_state_dict(self, state):
         assert isinstance(state["kept"], numpy.ndarray)
-        self.at, self.buffer = state["at"], list(state["buffer"])
+        self.at = state["at"]
+        self.buffer = list(state["buffer"])
 
 
 class Liar(IterableDataset):
@@ -194,11 +198,17 @@ def run(kind, workers, folder, kill_after=None):
     torch.manual_seed(0)
     random.seed(0)
     numpy.random.seed(0)
-    make, file, first, state, left = {**KINDS, **ALONE}[kind], folder / "state.pt", 0, None, kill_after
+    make = {**KINDS, **ALONE}[kind]
+    file = folder / "state.pt"
+    first = 0
+    state = None
+    left = kill_after
     source = make(folder, workers)
     if file.exists():
         saved = torch.load(file, weights_only=True)
-        first, key, state = saved["pass"], saved["key"], saved["state"]
+        first = saved["pass"]
+        key = saved["key"]
+        state = saved["state"]
     with (folder / "log").open("a") as log:
         for number in range(first, PASSES):
             if kind == "generator":
@@ -233,7 +243,8 @@ def as_lists(value):
 
 def read(folder: Path):
     """What was logged for each batch, and whether a batch was logged twice with different values."""
-    found, equal = {}, True
+    found = {}
+    equal = True
     for line in (folder / "log").read_text().splitlines():
         if line not in ("resumed", "by state"):
             number, step, *values = line.split()

@@ -35,7 +35,8 @@ def test_hugging_face_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path)
     """In mid-epoch, with two workers and accumulation; then only whole checkpoints are used."""
     folder = resumed_as_unbroken(loops.hugging_face, 2, 2, tmp_path)
     expected = loops.read(folder)
-    newest, older = folder / "run/checkpoint-40", folder / "run/checkpoint-35"
+    newest = folder / "run/checkpoint-40"
+    older = folder / "run/checkpoint-35"
     assert sorted((folder / "run").glob("checkpoint-*")) == [older, newest]
     assert "Resuming from" in (folder / "log").read_text()
 

@@ -252,7 +252,8 @@ def test_a_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
 
 def test_killed_while_a_step_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path, 5)
-    really, renamed = Path.rename, []
+    really = Path.rename
+    renamed = []
 
     def rename(this: Path, to: Path) -> Path:
         renamed.append(to)
@@ -324,7 +325,8 @@ def test_one_of_another_version_is_kept_and_told(tmp_path: Path) -> None:
 
 def test_any_flipped_bit_is_found(tmp_path: Path) -> None:
     put(tmp_path, 1)
-    path, chance = put(tmp_path, 2), random.Random(0)
+    path = put(tmp_path, 2)
+    chance = random.Random(0)
     for name in FILES:
         data = (path / name).read_bytes()
         for bit in chance.sample(range(8 * len(data)), 100):
@@ -411,7 +413,9 @@ def test_nothing_runs_on_loading(tmp_path: Path) -> None:
 
 def test_all_is_forced_to_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No loss of power can be tried here: at least the order is right."""
-    done, really, rename = [], os.fsync, Path.rename
+    done = []
+    really = os.fsync
+    rename = Path.rename
 
     def fsync(file: int) -> None:
         done.append(Path(f"/proc/self/fd/{file}").readlink().name)
@@ -661,10 +665,12 @@ def test_the_copy_is_what_was_saved_whatever_changes_while_it_is_written(
 ) -> None:
     """The same bytes as without a thread, for all kinds of tensors, and for larger and smaller ones later."""
     monkeypatch.setattr(saver._Memory, "begin", lambda memory, size: vars(memory).update(size=0))  # and grow
-    really, go = checkpoint.write, threading.Event()
+    really = checkpoint.write
+    go = threading.Event()
     ours = Saver(tmp_path / "thread", about=ABOUT)
     for step, size in enumerate((1000, 4000, 10), start=1):
-        shared, plain = weights(step, size), state(step) | {"list": [step]}
+        shared = weights(step, size)
+        plain = state(step) | {"list": [step]}
         shared |= {"tied": shared["layer.weight"], "view": shared["layer.weight"][3:7].t(), "none": torch.empty(0, 3)}
         shared["conjugated"] = torch.complex(torch.ones(2), torch.ones(2)).conj()
         save(tmp_path / "none", step, shared, plain, about=ABOUT, metric=-step)
@@ -701,7 +707,8 @@ def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path: Path, monke
 
 
 def test_an_interrupt_during_the_copy_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    really, ours = saver._Memory.put, Saver(tmp_path, about=ABOUT)
+    really = saver._Memory.put
+    ours = Saver(tmp_path, about=ABOUT)
 
     def write(memory: object, data: memoryview) -> None:
         if memory.size > 1000:
@@ -720,7 +727,8 @@ def test_an_interrupt_during_the_copy_leaves_the_others(tmp_path: Path, monkeypa
 
 
 def test_a_save_waits_for_the_previous_one_and_reports_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    really, ours = checkpoint.write, Saver(tmp_path, about=ABOUT)
+    really = checkpoint.write
+    ours = Saver(tmp_path, about=ABOUT)
     monkeypatch.setattr(checkpoint, "write", lambda *a, **b: (threading.Event().wait(0.15), really(*a, **b)))
     for step in (1, 2, 3):
         ours.save(step, weights(step), state(step))

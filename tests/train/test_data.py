@@ -37,8 +37,10 @@ class Augmented(Dataset):
     shared = numpy.random.default_rng()
 
     def __init__(self, length=40):
-        self.length, self.slotted = length, Slotted()
-        self.modern, self.own = numpy.random.default_rng(), random.Random()
+        self.length = length
+        self.slotted = Slotted()
+        self.modern = numpy.random.default_rng()
+        self.own = random.Random()
         self.transforms = [lambda value: value + self.torch_own(), torch.nn.Dropout(0.5)]
         generator = torch.Generator()
         self.torch_own = lambda: torch.rand((), generator=generator)
@@ -57,7 +59,8 @@ class Sometimes(Dataset):
     """Samples that draw in different ways, or not at all, and whose second generator is only created with the first."""
 
     def __init__(self):
-        self.own, self.late = numpy.random.RandomState(3), None
+        self.own = numpy.random.RandomState(3)
+        self.late = None
 
     def __getitem__(self, index):
         self.late = self.late or random.Random(3)
@@ -76,7 +79,10 @@ class Plain(Dataset):
     """Draws nothing, except where `rarely` says so; counts what is asked of it."""
 
     def __init__(self, rarely=(), length=40):
-        self.rarely, self.length, self.single, self.batched = rarely, length, 0, 0
+        self.rarely = rarely
+        self.length = length
+        self.single = 0
+        self.batched = 0
 
     def __len__(self):
         return self.length
@@ -234,7 +240,8 @@ def test_a_sample_draws_the_same_in_any_batch_if_it_has_a_seed_of_its_own():
     halves = [each for half in (range(20), range(20, 37)) for each in keyed.__getitems__([(KEYS[0], i) for i in half])]
     assert torch.equal(torch.stack(whole), torch.stack(halves))
     other = keyed.__getitems__([(KEYS[1], index) for index in range(37)])
-    same, drew = torch.stack(whole) == torch.stack(other), torch.stack(whole)[:, 1:] != 0
+    same = torch.stack(whole) == torch.stack(other)
+    drew = torch.stack(whole)[:, 1:] != 0
     assert drew.sum() > 25
     assert not (same[:, 1:] & drew).any()
 
@@ -284,7 +291,8 @@ def test_a_pass_continues_at_any_batch(name, each):
 
 def test_a_normal_number_that_numpy_has_kept_is_kept_apart():
     """It is drawn without a change of the generator's words."""
-    state, own = drawn(), numpy.random.get_bit_generator()
+    state = drawn()
+    own = numpy.random.get_bit_generator()
     next(state)
     before = seeds.snapshot()
     expected = next(state)

@@ -261,6 +261,7 @@ print({name: times for name, times in wrong.items() if times})
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two CPUs")
 def test_the_first_call_of_a_function_is_as_exact_as_the_second():
     """Without the import, 3 % of these 300 children compute the first otherwise (2 cores, torch 2.13.0+cpu)."""
-    argv, env = [sys.executable, "-c", FIRST_CALLS, "import"], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-c", FIRST_CALLS, "import"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
     assert done.stdout == "{}\n", done.stdout + done.stderr

@@ -24,7 +24,8 @@ def train(folder: Path, scores: Iterator[float] | None = None, accumulate: int =
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))
     optimizer = torch.optim.AdamW(model.parameters())
-    made, scores = [], scores or count()
+    made = []
+    scores = scores or count()
     with Run(folder, log_steps=1, **{"save_steps": 100, **options}) as run:
         run.keep(model=model, optimizer=optimizer)
         for _ in run.epochs(count()):

@@ -29,7 +29,8 @@ class Branches(nn.Module):
 def test_onnx_gives_the_same_outputs_for_any_batch_and_says_how_to_use_it(tmp_path: Path) -> None:
     import onnxruntime
 
-    model, path = nn.Sequential(nn.Linear(2, 8), nn.Dropout(), nn.Linear(8, 2)).eval(), tmp_path / "model.onnx"
+    model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(), nn.Linear(8, 2)).eval()
+    path = tmp_path / "model.onnx"
     batches = [torch.randn(size, 2) for size in (1, 17)]
     compute = export.to_onnx(model, batches[-1], path, {"classes": ["a", "b"]})
     assert export.compare(model, compute, batches) <= 1e-5

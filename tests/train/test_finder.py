@@ -63,8 +63,10 @@ def test_answers_only_what_was_tried_and_always_ends() -> None:
     """Whatever a device says: nonsense, half of the time."""
     for seed in range(1500):
         source = random.Random(seed)
-        budget, most = source.choice([10, 8 * GB]), int(math.exp(source.uniform(0, 15)))
-        honest, cause = source.random() < 0.5, source.choice([0, 0.2])
+        budget = source.choice([10, 8 * GB])
+        most = int(math.exp(source.uniform(0, 15)))
+        honest = source.random() < 0.5
+        cause = source.choice([0, 0.2])
 
         def demand(size: int) -> float | str:
             assert size >= 1
@@ -218,7 +220,8 @@ def test_interrupted_the_command_leaves_nothing_behind(script: list[str]) -> Non
     command = [sys.executable, "-m", "gpukit.script.finder", "--", sys.executable, "-c", "import time; time.sleep(99)"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline().startswith("Finding the largest batch")
-    folder, until = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + 30
+    folder = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until = time.monotonic() + 30
     while not (children := folder.read_text().split()) and time.monotonic() < until:
         time.sleep(0.05)
     time.sleep(0.2)

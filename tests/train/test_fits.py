@@ -54,7 +54,8 @@ class Fails(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, x: Tensor, gauge: Gauge) -> Tensor:
-        context.gauge, context.rows = gauge, len(x)
+        context.gauge = gauge
+        context.rows = len(x)
         return x.clone()
 
     @staticmethod
@@ -68,7 +69,10 @@ class Gauge(nn.Module):
 
     def __init__(self, room: int = 1 << 30, failures: int = 0, where: str = "forward", after: int = 0) -> None:
         super().__init__()
-        self.room, self.failures, self.where, self.after = room, failures, where, after
+        self.room = room
+        self.failures = failures
+        self.where = where
+        self.after = after
         self.seen: list[int] = []
 
     def measure(self, rows: int, where: str) -> None:
@@ -92,7 +96,8 @@ class Model(nn.Module):
         super().__init__()
         torch.manual_seed(5)
         self.body = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16) if norm else nn.Tanh(), nn.Dropout(dropout))
-        self.head, self.gauge = nn.Linear(16, 5), gauge or Gauge()
+        self.head = nn.Linear(16, 5)
+        self.gauge = gauge or Gauge()
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.double()
 
@@ -126,7 +131,9 @@ def test_the_gradient_is_that_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(gc, "collect", lambda: 0)  # a tenth of a second each time
     for size in range(4, 65):
         gauge = Gauge(failures=1 + (size > 15), where="forward" if size % 2 else "backward", after=size % 4 // 2)
-        fits, plain, batch = Fits(Model(gauge), most=(size + 1) // 2), Model(), batch_of(size)
+        fits = Fits(Model(gauge), most=(size + 1) // 2)
+        plain = Model()
+        batch = batch_of(size)
         loss = loss_of(fits, batch)
         wanted = cross_entropy(plain(batch[0]), batch[1])
         wanted.backward()
@@ -165,7 +172,8 @@ def test_with_others_that_would_wait_it_is_not_repeated(monkeypatch: pytest.Monk
 
 
 def test_the_failed_attempt_leaves_no_tensor_behind() -> None:
-    kept, alive = list[weakref.ref](), list[int]()
+    kept = list[weakref.ref]()
+    alive = list[int]()
 
     def forward(x: Tensor) -> Tensor:
         alive.append(sum(each() is not None for each in kept))
@@ -201,7 +209,9 @@ def test_numbers_depend_on_the_parts_but_not_on_the_attempt_before(after: int) -
 def test_a_resumed_run_has_the_same_parts(tmp_path: Path) -> None:
     def losses(folder: Path, steps: int, room: int = 5) -> list[float]:
         model = Model(Gauge(room), dropout=0.5)
-        optimizer, fits, found = torch.optim.SGD(model.parameters(), 0.1), Fits(model), []
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        fits = Fits(model)
+        found = []
         with Run(folder, save_steps=1, progress=False) as run:
             torch.manual_seed(run.completed)
             run.keep(model=model, optimizer=optimizer, fits=fits)
@@ -219,7 +229,9 @@ def test_a_resumed_run_has_the_same_parts(tmp_path: Path) -> None:
 
 def test_the_check_says_whether_the_loss_allows_it() -> None:
     model = Model(dropout=0.5, norm=True)
-    fits, before, drawn = Fits(model), copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    fits = Fits(model)
+    before = copy.deepcopy(model.state_dict())
+    drawn = torch.get_rng_state()
     assert fits.check(lambda x, y: cross_entropy(model(x), y), *batch_of(16))
     assert not fits.check(lambda x, y: cross_entropy(model(x + torch.randn_like(x)), y), *batch_of(16))
     with pytest.raises(TrainingError, match="is the sum"):

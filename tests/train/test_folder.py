@@ -143,7 +143,8 @@ def test_no_room_for_run_json(start, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("default_gitconfig")
 def test_the_state_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository, run = tmp_path / "repository", tmp_path / "run"
+    repository = tmp_path / "repository"
+    run = tmp_path / "run"
     for folder in (repository, run):
         folder.mkdir()
     monkeypatch.chdir(repository)

@@ -75,7 +75,8 @@ def test_two_processes_take_the_steps_of_one(project: Trainee) -> None:
     assert process.returncode == 0, out + err
     project.train(*steps, "--name", "one")
     assert project.losses("two") == pytest.approx(project.losses("one"), rel=1e-5)
-    two, one = weights(project, "two"), weights(project, "one")
+    two = weights(project, "two")
+    one = weights(project, "one")
     assert all(two[name].allclose(one[name], atol=1e-5) for name in one)
 
 
@@ -120,7 +121,8 @@ def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
     assert process.returncode == 0, out + err
     project.train(*steps, "--name", "one")
     assert project.losses("two") == pytest.approx(project.losses("one"), rel=1e-5)
-    two, one = adapter(project, "two"), adapter(project, "one")
+    two = adapter(project, "two")
+    one = adapter(project, "one")
     assert two.keys() == one.keys()
     assert all(two[name].allclose(one[name], atol=1e-5) for name in one)
     project.train(

@@ -45,7 +45,9 @@ class Words(torch.utils.data.Dataset):
 class Model(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
-        self.kind, self.table, self.wide = kind, nn.Embedding(8, 64), nn.Linear(64, 256)
+        self.kind = kind
+        self.table = nn.Embedding(8, 64)
+        self.wide = nn.Linear(64, 256)
         self.inner = nn.LSTM(256, 256) if kind == "LSTM" else nn.Identity()
         self.out = nn.Linear(256, 8)
 
@@ -63,9 +65,11 @@ def build(settings: Settings, device: Device) -> Traced:
     seen: list[float] = []
 
     def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        scores, words = model(**batch), batch["words"]
+        scores = model(**batch)
+        words = batch["words"]
         if settings.kind == "masked":
-            scores, words = scores[batch["counts"]], words[batch["counts"]]
+            scores = scores[batch["counts"]]
+            words = words[batch["counts"]]
             assert len(words) == 5 * len(batch["words"])
         found = functional.cross_entropy(scores.flatten(0, -2), words.flatten())
         if settings.kind == "metric":

@@ -13,7 +13,8 @@ import torch
 from exactrun.parts import SplitError, even, samples, split
 
 Pair = namedtuple("Pair", ["image", "label"])
-X, Y = torch.arange(24.0).view(8, 3), torch.arange(8)
+X = torch.arange(24.0).view(8, 3)
+Y = torch.arange(8)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ from gpukit.track.profile import OPERATORS, TRACE, Profile
 
 def train(steps: int, folder: Path, *given: int, **options) -> list[str]:
     """What is said."""
-    said, model, profile = list[str](), nn.Linear(8, 8), Profile(*given, **options)
+    said = list[str]()
+    model = nn.Linear(8, 8)
+    profile = Profile(*given, **options)
     profile.begin(SimpleNamespace(folder=folder, say=said.append))
     for _ in range(steps):
         model(torch.ones(4, 8)).sum().backward()

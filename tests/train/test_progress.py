@@ -83,7 +83,8 @@ def test_an_unknown_total(clock: Clock) -> None:
 
 
 def test_a_bar_on_a_terminal(clock: Clock) -> None:
-    out, threads = Terminal(), threading.active_count()
+    out = Terminal()
+    threads = threading.active_count()
     with Progress(100, samples=8, device=CPU, stream=out, clock=clock) as progress:
         run(progress, clock, 50)
         assert threading.active_count() == threads  # workers are forked from this process

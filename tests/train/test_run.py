@@ -87,7 +87,8 @@ def test_a_killed_run_resumes_bit_equal(name: str, tmp_path: Path) -> None:
     drawn = random.Random(name)
     wanted = run_whole(LOOPS[name], tmp_path / "whole", tmp_path / "whole.log")
     assert len(set(wanted)) == len(wanted)
-    folder, log = tmp_path / "killed", tmp_path / "killed.log"
+    folder = tmp_path / "killed"
+    log = tmp_path / "killed.log"
     for _ in range(2):
         killed(LOOPS[name], folder, log, drawn.randrange(3, len(wanted) // 2))
     before = len(log.read_text().splitlines())
@@ -101,7 +102,10 @@ class Samples(Dataset):
     """Samples that are equal each time they are read; `drawn` for those that are not. `inside`: only in a worker."""
 
     def __init__(self, count: int = 12, drawn: bool = False, shift: float = 0.0, inside: bool = False) -> None:
-        self.count, self.drawn, self.shift, self.inside = count, drawn, shift, inside
+        self.count = count
+        self.drawn = drawn
+        self.shift = shift
+        self.inside = inside
 
     def __len__(self) -> int:
         return self.count
@@ -365,7 +369,8 @@ def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:
             with pytest.raises(CheckpointError, match=r"sigmoid was .*tanh") if wrong else contextlib.nullcontext():
                 run.keep(world=world)
             for _ in () if wrong else run.enumerate(range(world.count + 1)):
-                world.count, world.cache = world.count + 1, world.rules[0]
+                world.count = world.count + 1
+                world.cache = world.rules[0]
                 run.step()
         assert world.space == {"kind": dict, "size": 1}
     assert world.count == 0
@@ -444,7 +449,8 @@ def test_a_plain_loop_around(counted: bool, tmp_path: Path) -> None:
     """A `while` with a kept counter goes on; a `for` starts again, and passes over what was done."""
 
     def train(fails_at: int) -> list[tuple[int, int]]:
-        done, state = [], {"round": 0}
+        done = []
+        state = {"round": 0}
 
         def inner(number: int) -> None:
             for i, _ in run.enumerate(range(2)):
@@ -526,7 +532,8 @@ class Machine:
     """Goes through its actions with an iterator, which it keeps, as a vector of Gymnasium environments does."""
 
     def __init__(self) -> None:
-        self.actions, self.total = iter(()), 0
+        self.actions = iter(())
+        self.total = 0
 
     def advance(self, *actions: int) -> None:
         self.actions = iter(actions)
@@ -551,7 +558,8 @@ def test_state_restores_the_generators(tmp_path: Path) -> None:
 
     def drawn(folder: str, last: int = 6) -> list[float]:
         torch.manual_seed(0)
-        model, found = nn.Linear(2, 1), []
+        model = nn.Linear(2, 1)
+        found = []
         with Run(tmp_path / folder, save_steps=2) as run:
             run.keep(model=model)
             torch.rand(1)
@@ -734,7 +742,10 @@ def test_a_metric_of_torchmetrics_keeps_its_sums(tmp_path: Path) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.total, self.seen, self._update_count, self._computed = torch.tensor(0.0), [], 0, None
+            self.total = torch.tensor(0.0)
+            self.seen = []
+            self._update_count = 0
+            self._computed = None
 
         @property
         def metric_state(self) -> dict[str, Any]:

@@ -95,7 +95,8 @@ def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> Non
     out, err = resumed.communicate(timeout=120)
     assert resumed.returncode == 0, err
     assert "Resuming" in out
-    ours, theirs = project.losses("killed"), project.losses("unbroken")
+    ours = project.losses("killed")
+    theirs = project.losses("unbroken")
     assert {step: ours[step] for step in theirs} == theirs
     assert same(weights(project, "killed"), weights(project, "unbroken"))
     further = (*steps, "--name", "killed", "--max-steps", "33")

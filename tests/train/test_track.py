@@ -123,7 +123,8 @@ def test_what_a_lost_tracker_lacks_is_told_again_at_the_end(tmp_path: Path, fake
     tracker.write(1, loss=1.0)
     while len(kind.got) < 2:
         time.sleep(0.01)
-    kind.stage, kind.how = "log", "raises"
+    kind.stage = "log"
+    kind.how = "raises"
     tracker.write(2, loss=1.0)
     tracker.tracker.couriers[0].done.wait()
     tracker.write(3, loss=1.0)

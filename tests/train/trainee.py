@@ -86,7 +86,10 @@ class Trainee:
         always: tuple[str, ...] = ("--workers", "0"),
         by: str | Path = "-m",
     ) -> None:
-        self.folder, self.package, self.always, self.by = folder, package, always, by
+        self.folder = folder
+        self.package = package
+        self.always = always
+        self.by = by
         self.started: list[Any] = []
         self.source = folder / "src" / package
 
@@ -172,7 +175,8 @@ def _train(
 ) -> None:
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    sys.stdout, sys.stderr = open(1, "w", buffering=1, closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)
     multiprocessing.set_start_method("fork", force=True)  # as it is in a process of Python's own
     os.chdir(folder)

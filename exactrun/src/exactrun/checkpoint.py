@@ -33,7 +33,11 @@ from exactrun.hashed import DamageError, Written, readable, sync, verify
 from exactrun.shards import like
 
 FORMAT = 2
-FOLDER, LOCK, MANIFEST, WEIGHTS, STATE = "checkpoints", ".lock", "manifest.json", "model.pt", "state.pt"
+FOLDER = "checkpoints"
+LOCK = ".lock"
+MANIFEST = "manifest.json"
+WEIGHTS = "model.pt"
+STATE = "state.pt"
 NAME = re.compile(r"step-(\d{8,})(\.old)?")
 SPARE = ".tmp"  # ends the name of a folder that is being written or removed
 SUM = '{"sha256 of the lines below": "%s",\n'  # the manifest's first line
@@ -133,7 +137,8 @@ def write(
 ) -> Path:
     """`save`, after `prepare`."""
     folder = run / FOLDER
-    path, spare = folder / f"step-{step:08d}", folder / f".step-{step:08d}{SPARE}"
+    path = folder / f"step-{step:08d}"
+    spare = folder / f".step-{step:08d}{SPARE}"
     with file_errors(folder), claim(run):
         sweep(folder)
         check_room(folder, needed)
@@ -328,12 +333,14 @@ def read(path: Path, entry: dict[str, Any]) -> dict[str, Any]:
 def compare(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     """CheckpointError that names the first difference between the run that saved it and this one."""
     for key, value in json.loads(json.dumps(wanted)).items():
-        before, remedy = saved.get(key), f"the same {'data' if key == 'samples' else key.replace('_', ' ')}"
+        before = saved.get(key)
+        remedy = f"the same {'data' if key == 'samples' else key.replace('_', ' ')}"
         if before == value:
             continue
         if isinstance(value, dict) and isinstance(before, dict):
             name = next(name for name in [*value, *before] if before.get(name) != value.get(name))
-            there, here = before.get(name, "absent"), value.get(name, "absent")
+            there = before.get(name, "absent")
+            here = value.get(name, "absent")
             difference = f"another {key}: {name} is {there} there and {here} here"
         else:
             difference = f"{key} = {before}, but this run has {value}"

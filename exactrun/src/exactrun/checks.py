@@ -18,7 +18,9 @@ ENOUGH = 64  # numbers of a batch that are compared
 def outline(batch: Any) -> list[float]:
     """A checksum of the structure, shapes, integers, and texts of a batch, and some of its other numbers, which may
     differ in their last digits between two machines."""
-    numbers, rest, left = [], [], [_few(batch)]
+    numbers = []
+    rest = []
+    left = [_few(batch)]
     for one in left:  # grows
         if isinstance(one, (list, tuple)):
             left.extend(one)

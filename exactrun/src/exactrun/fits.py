@@ -56,7 +56,8 @@ class Fits:
     """
 
     def __init__(self, model: nn.Module, most: int | None = None) -> None:
-        self.model, self.most = unwrapped(model), most
+        self.model = unwrapped(model)
+        self.most = most
 
     def __call__(self, *batch: Any) -> Iterator[Attempt]:
         """The attempts at a batch: tensors, or tuples, lists, and dicts of them."""
@@ -134,7 +135,9 @@ class Attempt:
     """
 
     def __init__(self, model: nn.Module, parts: list[tuple[float, tuple[Any, ...]]]) -> None:
-        self.model, self.parts, self.failed = model, parts, None
+        self.model = model
+        self.parts = parts
+        self.failed = None
         self.generators = generators_now()
         self.buffers = [
             (module._buffers, name, one, one.detach().clone())

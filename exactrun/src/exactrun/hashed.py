@@ -24,7 +24,8 @@ class DamageError(Exception):
 class Sink(io.RawIOBase):
     """A file for torch.save, which would replace an error, also an interrupt: `check` raises the first one."""
 
-    size, error = 0, None
+    size = 0
+    error = None
 
     @abstractmethod
     def put(self, data: memoryview) -> None:
@@ -64,7 +65,8 @@ class Written(io.BufferedWriter):
 
 class _Hashed(Sink):
     def __init__(self, file: io.FileIO) -> None:
-        self.file, self.sum = file, hashlib.sha256()
+        self.file = file
+        self.sum = hashlib.sha256()
 
     def put(self, data: memoryview) -> None:
         self.sum.update(data)

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 RESERVE = 0.05  # of all memory, which others may need in the meantime
-MEMINFO, STATM, GROUP = Path("/proc/meminfo"), Path("/proc/self/statm"), Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
+STATM = Path("/proc/self/statm")
+GROUP = Path("/sys/fs/cgroup")
 
 
 def available() -> int | None:

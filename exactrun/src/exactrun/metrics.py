@@ -53,7 +53,9 @@ class Lines(Observer):
 
     def open(self, run: Any) -> None:
         """Append to the file in the run's folder."""
-        self.path, self.say, self.reported = run.folder / LINES, run.say, False
+        self.path = run.folder / LINES
+        self.say = run.say
+        self.reported = False
         self.waiting: deque[bytes] = deque(maxlen=ROOM)
         self.begin_with = b""
         with contextlib.suppress(OSError), self.path.open("rb") as file:

@@ -44,10 +44,16 @@ class Order(Sampler[Any]):
     the first batch of the present pass. Of several processes, each gets every `world`-th batch.
     """
 
-    rank, world, key, first = 0, 1, 0, 0
+    rank = 0
+    world = 1
+    key = 0
+    first = 0
 
     def __init__(self, sampler: Any, batched: bool, owned: list[Any], each: bool = False) -> None:
-        self.sampler, self.batched, self.seeds, self.each = sampler, batched, Seeds(owned), each
+        self.sampler = sampler
+        self.batched = batched
+        self.seeds = Seeds(owned)
+        self.each = each
         inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         self.draws_once = type(inner) in DRAW_ONCE
         self.repeats = not self.draws_once or getattr(inner, "replacement", False)
@@ -59,7 +65,9 @@ class Order(Sampler[Any]):
         return self._keyed(self.key, self.first)  # a loader with workers calls this twice
 
     def _keyed(self, key: int, first: int) -> Iterator[Any]:
-        position, every, state = 0, self._found(mix(ORDER, key)), mix(SAMPLE, key)
+        position = 0
+        every = self._found(mix(ORDER, key))
+        state = mix(SAMPLE, key)
         for number, found in enumerate(islice(every, len(self) * self.world) if self.world > 1 else every):
             indices = list(found) if self.batched else [found]
             position += len(indices)
@@ -164,7 +172,8 @@ class Pass(Iterator[Any]):
     """The batches of one pass, from batch `done` on."""
 
     def __init__(self, view: View, key: int, state: dict[str, Any] | None) -> None:
-        self.view, self.done = view, state["done"] if state else 0
+        self.view = view
+        self.done = state["done"] if state else 0
         self.first = state["first"] if state else []  # the outline of the first batch
         self.compared = not self.first
         self.begun = view.generator_states()
@@ -226,13 +235,15 @@ class Items(Iterator[Any]):
     """A pass over a sequence, or over another iterable whose items are the same again."""
 
     def __init__(self, items: Any, state: dict[str, Any] | None) -> None:
-        self.items, self.done = items, state["done"] if state else 0
+        self.items = items
+        self.done = state["done"] if state else 0
         self.saved = state.get("outline") if state else None  # to be compared, when kept objects have been restored
         self.rest = iter(items[self.done :]) if isinstance(items, range) else islice(items, self.done, None)
 
     def __next__(self) -> Any:
         if self.saved:
-            before, self.saved = self.saved, None
+            before = self.saved
+            self.saved = None
             if (now := self._outline()) and before[0] == now[0] and before != now:
                 raise DataError(
                     "A list that the run loops over has another order or other items than when the run was saved: "

@@ -43,8 +43,13 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.total, self.done, self.samples, self.device, self.shown = total, done, samples, device, shown
-        self.stream, self.clock = stream or sys.stdout, clock
+        self.total = total
+        self.done = done
+        self.samples = samples
+        self.device = device
+        self.shown = shown
+        self.stream = stream or sys.stdout
+        self.clock = clock
         self.drawn = shown and tqdm is not None and (self.stream.isatty() or JUPYTER)
         self.bar: Any = None
         self.loss: float | None = None

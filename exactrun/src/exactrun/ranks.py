@@ -25,7 +25,10 @@ class Ranks:
     """
 
     def __init__(self, rank: int = 0, world: int = 1, local_rank: int = 0, group: Any = None) -> None:
-        self.rank, self.world, self.local_rank, self.group = rank, world, local_rank, group
+        self.rank = rank
+        self.world = world
+        self.local_rank = local_rank
+        self.group = group
 
     @classmethod
     def start(cls, device_type: str) -> Ranks:
@@ -40,7 +43,8 @@ class Ranks:
         missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
         if missing:
             raise SystemExit(f"WORLD_SIZE is {world}, but {', '.join(missing)} is not set: start with torchrun.")
-        rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+        rank = int(os.environ["RANK"])
+        local_rank = int(os.environ["LOCAL_RANK"])
         if device_type == "cuda":
             if local_rank >= torch.cuda.device_count():
                 found = f"PyTorch finds {torch.cuda.device_count()}"

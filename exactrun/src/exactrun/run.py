@@ -66,7 +66,8 @@ from exactrun.vector_math import settle
 settle()
 ENDS = 16  # loops of a body whose end is known
 SEEDS = ("batch", "sample")
-OFTEN, SHARE = 10.0, 20  # seconds between two saves: at least these, and this multiple of what one takes
+OFTEN = 10.0  # seconds between two saves, at least
+SHARE = 20  # and at least this multiple of what one takes
 
 
 @dataclass(eq=False)
@@ -140,30 +141,40 @@ class Run:
     ) -> None:
         if seeds not in SEEDS:
             raise TrainingError(f'seeds must be "batch" or "sample", not {seeds!r}.')
-        self.save_steps, self.log_steps, self.kept_checkpoints, self.best = save_steps, log_steps, keep, best
-        self.last, self._minutes, self.other_processes = max_steps, max_minutes, other_processes
+        self.save_steps = save_steps
+        self.log_steps = log_steps
+        self.kept_checkpoints = keep
+        self.best = best
+        self.last = max_steps
+        self._minutes = max_minutes
+        self.other_processes = other_processes
         self.seeds = seeds
-        self.ranks, self.settings = Ranks.joined(), settings or {}
+        self.ranks = Ranks.joined()
+        self.settings = settings or {}
         folder = Path(folder)
         if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
             earlier.abandon()
         streams.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
-            folder, observers, progress = self._trial.folder(folder), (), False
+            folder = self._trial.folder(folder)
+            observers = ()
+            progress = False
         self._open(Folder.open(folder, self.settings, self.ranks), observers, progress)
         if self._trial is not None:
             self._trial.begin(self)
 
     def _open(self, files: Folder, observers: Iterable[Observer], progress: bool | None) -> None:
-        self.files, self.folder = files, files.path
+        self.files = files
+        self.folder = files.path
         _runs[self.folder.resolve()] = self
         _report_in_a_sentence()
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
         self._objects: dict[str, Any] = {}
         self._values: dict[str, _Values] = {}
-        self._loops, self._inner = list[Loop](), list[Any]()
+        self._loops = list[Loop]()
+        self._inner = list[Any]()
         self._left = False  # a loop was left after a step in it
         self._mine = restored(self._of_this_rank(self.saved)) if self.saved else {}
         if (before := self._mine.get("seeds", self.seeds)) != self.seeds:
@@ -176,14 +187,18 @@ class Run:
         self._lowest: float | None = self.saved.state.get("best") if self.saved else None  # of the metric `best`
         self._score: float | None = None  # its value in the present step
         self._saver: Saver | None = None
-        self._saved_at, self._due, self._took = time.monotonic(), False, 0.0
+        self._saved_at = time.monotonic()
+        self._due = False
+        self._took = 0.0
         self._looked = 0  # saves before which optimizers that are not kept were looked for
-        self._optimizers, self._stepped = dict[str, Optimizer](), set[str]()  # the second: in the present step
+        self._optimizers = dict[str, Optimizer]()
+        self._stepped = set[str]()  # in the present step
         self._made_with: dict[str, Settings] = {}  # of each kept optimizer, before it was restored
         self._kept_with: dict[str, Settings] = {}  # and after it was kept
         self._began_with: dict[str, Settings] | None = None  # where the loops begin, in a run that is new
         self._own_settings: dict[str, Settings] = {}  # those that this run shall use instead of the saved ones
-        self._back, self._made_step = set[str](), list[str]()  # what is restored; the optimizers of the last step
+        self._back = set[str]()  # what is restored
+        self._made_step = list[str]()  # the optimizers of the last step
         self._new = set[str]()  # what was kept since the last step: a loop's body may make it anew each time
         self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
         self._hook = register_optimizer_step_post_hook(self._was_updated)
@@ -202,7 +217,8 @@ class Run:
         self._status = "finished"
         self._error = getattr(sys, "last_value", None)  # of a notebook's cell
         self._cut = False  # a loop ended before its last batch
-        self._ended, self._reported = False, set[str]()
+        self._ended = False
+        self._reported = set[str]()
         atexit.register(self._at_exit)
 
     @property
@@ -358,7 +374,8 @@ class Run:
                     )
                 del self._loops[place:]
                 if self._is_over():
-                    loop.steps, ended_early = 0, False
+                    loop.steps = 0
+                    ended_early = False
                     break
                 try:
                     batch = self._next(loop.batches, epochs)
@@ -368,7 +385,9 @@ class Run:
                     break
                 # A body that ends with a step contains no loop with steps, and the next one is like it, as a rule.
                 loop.entered = None if loop.steps and not any(loop.inner) else self._drawing()
-                loop.inner, loop.steps, loop.began = [], 0, True
+                loop.inner = []
+                loop.steps = 0
+                loop.began = True
                 # What the loop's body kept the last time, it keeps again.
                 if any(one.loops >= place for one in self._values.values()):
                     self._values = {name: one for name, one in self._values.items() if one.loops < place}
@@ -432,7 +451,8 @@ class Run:
 
     def _passed(self) -> Any:
         """How the loop that begins next ended before the run was interrupted; None or False if it did not."""
-        wanted, around = self._entering(), self._loops[-1].inner if self._loops else self._inner
+        wanted = self._entering()
+        around = self._loops[-1].inner if self._loops else self._inner
         if wanted is None or len(around) >= len(wanted["before"]):
             return None
         return wanted["before"][len(around)]
@@ -452,7 +472,10 @@ class Run:
         if not self._pending:
             self._restore_all()
             return
-        loop.inner, loop.steps, loop.entered, loop.began = [], 0, state["entered"], True
+        loop.inner = []
+        loop.steps = 0
+        loop.entered = state["entered"]
+        loop.began = True
         if (batch := next(loop.batches, self)) is self:
             raise self._other_loops()
         self._draw_from(state["entered"])
@@ -467,7 +490,8 @@ class Run:
             self._save([self._describe(loop)])
         elif self._completed:
             self.say("All epochs were completed before.")
-        stop, self._stop = self._stop, None
+        stop = self._stop
+        self._stop = None
         self._signals.close()
         if stop is not None and stop.number:
             self.wait()
@@ -500,7 +524,8 @@ class Run:
             outer = self._inner
             for loop in self._loops:
                 loop.steps += 1
-                outer[-1], outer = True, loop.inner
+                outer[-1] = True
+                outer = loop.inner
                 if loop is not self._loops[-1] and not getattr(loop.batches, "nests", True):
                     raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
         if self._stop is None and not (self._loops or self._values or self._asked):
@@ -521,13 +546,17 @@ class Run:
             self._due = self._due or lower or (self.last is not None and self._completed >= self.last)
         settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
         settled &= all(loop.entered for loop in self._loops[:-1])  # an outer body that ended with a step until now
-        self._made_step, self._stepped, self._new = sorted(self._stepped - self._new), set(), set()
+        self._made_step = sorted(self._stepped - self._new)
+        self._stepped = set()
+        self._new = set()
         if self._due and not settled and self._others:  # perhaps it is never saved
             self._look()
-        number, due = self._stop.number * settled, self._due and settled
+        number = self._stop.number * settled
+        due = self._due and settled
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
             code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
-            number, due = code // 2, bool(code % 2) or bool(code // 2)
+            number = code // 2
+            due = bool(code % 2) or bool(code // 2)
         logged = is_logged(self._completed, self.log_steps) or self._score is not None
         if logged or number or (due and (self.save_steps or self._completed == self.last)):
             self._log(loss, metrics)
@@ -537,7 +566,8 @@ class Run:
                 self._trial.saved(self)
         if number:
             self.wait()
-            self._stop.number, self._status = number, "stopped"
+            self._stop.number = number
+            self._status = "stopped"
             name = signal.Signals(number).name
             self.say(f"{name}: saved step {self._completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
@@ -588,7 +618,8 @@ class Run:
 
     def abandon(self) -> None:
         """End without saving, for a notebook in which the run is created again."""
-        self._status, self._saver = "failed", None
+        self._status = "failed"
+        self._saver = None
         self.finish()
 
     def _at_exit(self) -> None:
@@ -646,7 +677,8 @@ class Run:
 
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
         # One that wraps another, as SAM does, has its groups, and is not always stepped itself.
-        first, strange = optimizer.param_groups[0], self._looked < 2
+        first = optimizer.param_groups[0]
+        strange = self._looked < 2
         for name, one in self._optimizers.items():
             if one.param_groups[0] is first:
                 self._stepped.add(name)
@@ -690,7 +722,8 @@ class Run:
         if self._looked < 2:  # before the first save, an optimizer may have made only one step
             self._looked += 1
             self._look()
-        weights, kept = dict[str, Tensor](), dict[str, Any]()
+        weights = dict[str, Tensor]()
+        kept = dict[str, Any]()
         for name, one in self._objects.items():
             if isinstance(one, nn.Module):
                 inner = unwrapped(one)
@@ -716,7 +749,8 @@ class Run:
             self._saver.save(self._completed, weights, state, None if self._score is None else float(self._score))
             for message in self._saver.messages():
                 self.say(message)
-        self._due, self._saved_at = False, time.monotonic()
+        self._due = False
+        self._saved_at = time.monotonic()
         self._took = self._saved_at - began
 
     def _of_all_ranks(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
@@ -852,7 +886,10 @@ class _Numbered(Iterator[tuple[int, Any]]):
     """What `enumerate` returns. It has a length, which what is put around it may need, such as a progress bar."""
 
     def __init__(self, run: Run, source: Any, batches: Iterator[Any], start: int) -> None:
-        self.run, self.source, self.batches, self.start = run, source, batches, start
+        self.run = run
+        self.source = source
+        self.batches = batches
+        self.start = start
 
     def __next__(self) -> tuple[int, Any]:
         batch = next(self.batches)

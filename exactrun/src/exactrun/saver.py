@@ -38,7 +38,10 @@ class Saver:
     """
 
     def __init__(self, run: Path, *, about: dict[str, Any], keep: int = 3) -> None:
-        self.run, self.about, self.keep, self.asynchronous = run, about, keep, True
+        self.run = run
+        self.about = about
+        self.keep = keep
+        self.asynchronous = True
         self._memory = {WEIGHTS: _Memory(), STATE: _Memory()}
         self._thread: Thread | None = None
         self._stop = Event()  # do not try again
@@ -100,7 +103,8 @@ class Saver:
     ) -> None:
         """Save; if the disk is full and `retry`, try again until there is space."""
         while True:
-            self._error, started = None, time.monotonic()
+            self._error = None
+            started = time.monotonic()
             try:
                 checkpoint.write(self.run, step, contents, needed, about=about, keep=self.keep, metric=metric)
             except Exception as error:
@@ -134,7 +138,8 @@ class Saver:
                 self._messages.append(
                     f"Training waited {waited:.1f} s for the previous checkpoint: save less often, or to a faster disk."
                 )
-        error, full = self._error, getattr(self._error, "full", "")
+        error = self._error
+        full = getattr(self._error, "full", "")
         if error is not None and (last or not full):
             self._error = None
             raise error
@@ -152,14 +157,16 @@ class _Memory(Sink):
 
     def begin(self, size: int) -> None:
         """Start again; the file will have about this size."""
-        self.size, self.error = 0, None
+        self.size = 0
+        self.error = None
         if len(self.map) < size:
             self.map = _anonymous(size + size // 20 + (1 << 20))  # pages that are not written need no memory
 
     def put(self, data: memoryview) -> None:
         end = self.size + len(data)
         if end > len(self.map):
-            smaller, self.map = self.map, _anonymous(2 * end)
+            smaller = self.map
+            self.map = _anonymous(2 * end)
             self.map[: self.size] = memoryview(smaller)[: self.size]
         self.map[self.size : end] = data
 

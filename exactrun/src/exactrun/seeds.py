@@ -16,7 +16,10 @@ import torch
 
 WORD = 0xFFFF_FFFF_FFFF_FFFF
 # The purpose is mixed into each number, so that an order and a dropout mask with equal counters are unrelated.
-ORDER, SAMPLE, COLLATE, STEP = 1, 2, 3, 4
+ORDER = 1
+SAMPLE = 2
+COLLATE = 3
+STEP = 4
 # The generators behind the functions of torch (on the CPU), `random`, and numpy.random. (`torch.manual_seed` seeds
 # every backend and takes 80 us; a sample is loaded on the CPU and needs one.)
 GLOBAL = (torch.default_generator, random.seed.__self__, numpy.random.mtrand._rand)
@@ -119,7 +122,8 @@ class Seeds:
         To read and set the 624 words of NumPy's global generator takes 90 us, so it gets other words for the time.
         """
         legacy = GLOBAL[2]
-        words, legacy._bit_generator = legacy._bit_generator, _NORMAL
+        words = legacy._bit_generator
+        legacy._bit_generator = _NORMAL
         normal = dict(legacy.get_state(legacy=False))
         numpy.random.set_bit_generator(numpy.random.MT19937(0) if words is _SPARE else _SPARE)
         others = [one.state() for one in self.also]
@@ -127,7 +131,8 @@ class Seeds:
 
     def put_back(self, kept: Any) -> None:
         """Restore what was set aside."""
-        legacy, (words, normal, first, second, gauss, also) = GLOBAL[2], kept
+        legacy = GLOBAL[2]
+        (words, normal, first, second, gauss, also) = kept
         numpy.random.set_bit_generator(words)
         legacy._bit_generator = _NORMAL
         legacy.set_state(normal)
@@ -192,7 +197,9 @@ def generators(root: Any) -> list[Any]:
 def walk(root: Any, path: str = "", code: bool = True) -> Iterator[tuple[str, Any]]:
     """An object and those that it references, at any depth, with their paths: in attributes, short containers, methods,
     and closures; with `code`, also the generators, modules, and functions that its functions name and its class has."""
-    seen, left, last = set[int](), [(path, root)], []  # last comes code: much of it belongs to libraries
+    seen = set[int]()
+    left = [(path, root)]
+    last = []  # code: much of it belongs to libraries
     while (left or last) and len(seen) < 10_000:
         path, one = left.pop() if left else last.pop()
         if id(one) in seen or isinstance(one, PLAIN):

@@ -33,8 +33,12 @@ from exactrun.checkpoint import CheckpointError
 from exactrun.seeds import KINDS, generator_state, restore, restore_generator, snapshot
 
 # The keys of what stands for other types.
-ARRAY, QUEUE, SCALAR, NAMED = "numpy.ndarray", "collections.deque", "numpy.generic", "collections.namedtuple"
-CODE, KIND = "python.constant", "python.type"  # the keys of a constant's name, and of the name of an object's class
+ARRAY = "numpy.ndarray"
+QUEUE = "collections.deque"
+SCALAR = "numpy.generic"
+NAMED = "collections.namedtuple"
+CODE = "python.constant"  # the key of a constant's name
+KIND = "python.type"  # the key of the name of an object's class
 CONSTANTS = (FunctionType, BuiltinFunctionType, MethodType, ModuleType, type, partial, numpy.dtype, Enum)
 COMPILED = "_orig_mod."  # torch.compile's prefix
 
@@ -141,7 +145,8 @@ def _put_back(kept: Any, state: Any) -> None:
         groups = list(kept.param_groups) if isinstance(kept, Optimizer) else ()
         kept.load_state_dict(shards.spread(kept, state) if groups else state)
         for number, group in enumerate(groups):  # the script may hold them, or an optimizer that wraps this one
-            new, kept.param_groups[number] = dict(kept.param_groups[number]), group
+            new = dict(kept.param_groups[number])
+            kept.param_groups[number] = group
             group.clear()
             group.update(new)
         if groups:

@@ -37,7 +37,8 @@ from exactrun.seeds import Seeds, generators, mix, seed_these, walk
 from exactrun.state import restored, values
 
 SHARE = 20  # the time between two states, as a multiple of what the last one took
-ANNOUNCED, REPEATED = 2.0, 10.0  # seconds after which reading again is reported, and between two such reports
+ANNOUNCED = 2.0  # seconds after which reading again is reported
+REPEATED = 10.0  # seconds between two such reports
 _said: set[str] = set()
 
 
@@ -62,15 +63,23 @@ class Pass(Iterator[Any]):
     def __init__(
         self, source: Any, key: int, state: dict | None = None, *, say: Callable[[str], object] = _say
     ) -> None:
-        self.source, self.key, self.say, self.name = source, key, say, type(source).__name__
-        self.workers, self.inside, self.recorder, self.iterator = 0, False, None, None
+        self.source = source
+        self.key = key
+        self.say = say
+        self.name = type(source).__name__
+        self.workers = 0
+        self.inside = False
+        self.recorder = None
+        self.iterator = None
         self.loaders: list[DataLoader] = []  # within the stream
         if isinstance(source, DataLoader):
-            self.workers, self.name = source.num_workers, type(source.dataset).__name__
+            self.workers = source.num_workers
+            self.name = type(source.dataset).__name__
             self.inside = isinstance(source.dataset, IterableDataset) and _stateful(source.dataset)
         self.settings = [self.workers, getattr(source, "batch_size", None)]
         self.cycle = max(1, self.workers) if self.inside else 1
-        self.done, self.last = 0, 0
+        self.done = 0
+        self.last = 0
         watch_loaders()
         try:
             if not state or not state["done"]:
@@ -95,7 +104,9 @@ class Pass(Iterator[Any]):
                 self.digests[worker] = digest(batch)  # now, since the loop may change it
                 if taken:
                     self.taken[worker].append((self.counts[worker], taken))
-                self.done, self.last, self.turn = self.done + 1, worker, (worker + 1) % self.cycle
+                self.done = self.done + 1
+                self.last = worker
+                self.turn = (worker + 1) % self.cycle
                 return batch
             if worker in self.alive:
                 self._pull()
@@ -106,7 +117,8 @@ class Pass(Iterator[Any]):
 
     def state(self) -> dict:
         """What `Pass` needs to continue after the batch returned last: plain values and tensors."""
-        parts, reason = None, "it has no `state_dict` and `load_state_dict`"
+        parts = None
+        reason = "it has no `state_dict` and `load_state_dict`"
         if self.inside or self.recorder:
             try:
                 parts = [self._part(worker) for worker in range(self.cycle)]
@@ -120,8 +132,10 @@ class Pass(Iterator[Any]):
 
     def close(self) -> None:
         """End the pass and its workers."""
-        self.alive, self.ahead = set(), []
-        iterator, self.iterator = self.iterator, None
+        self.alive = set()
+        self.ahead = []
+        iterator = self.iterator
+        self.iterator = None
         if iterator is not None and iterator is not self.source:
             workers.close(iterator)
             getattr(iterator, "close", int)()  # a generator
@@ -138,18 +152,21 @@ class Pass(Iterator[Any]):
 
     def _open(self, parts: list[dict] | None) -> None:
         """Start to read, each worker from its part of a state or (None) from the start."""
-        source, taken = self.source, [part["taken"] for part in parts or ()]
+        source = self.source
+        taken = [part["taken"] for part in parts or ()]
         loader = isinstance(source, DataLoader)
         if loader:
             source = copy.copy(source)
-            source._iterator, source.in_order = None, True  # persistent workers would continue their generators
+            source._iterator = None  # persistent workers would continue their generators
+            source.in_order = True
         # The stream that later passes read must not contain what is loaded here. Workers have their own copies.
         if parts and not self.workers:
             if loader:
                 vars(source)["dataset"] = copy.deepcopy(source.dataset)
             else:
                 source = copy.deepcopy(source)
-        stream, recorded = source.dataset if self.inside else source, None
+        stream = source.dataset if self.inside else source
+        recorded = None
         here = taken[0] if taken and not (self.inside and self.workers) else None
         self.number = here[1] if here else 0
         if self.inside:
@@ -166,9 +183,12 @@ class Pass(Iterator[Any]):
             with workers.signals_later() if self.workers else nullcontext():
                 self.iterator = iter(source)
         self.seeds = Seeds(_held(source))
-        self.alive, self.turn, self.next = set(range(self.cycle)), 0, 0
+        self.alive = set(range(self.cycle))
+        self.turn = 0
+        self.next = 0
         self.ahead: list[deque] = [deque() for _ in range(self.cycle)]
-        self.read, self.digests = [0] * self.cycle, [0] * self.cycle
+        self.read = [0] * self.cycle
+        self.digests = [0] * self.cycle
         self.counts = [part["again"] for part in parts] if parts else [0] * self.cycle
         self.taken = [deque([(0, each)], maxlen=2) for each in taken or [None] * self.cycle]
 
@@ -204,7 +224,8 @@ class Pass(Iterator[Any]):
     def _reading(self) -> Iterator[None]:
         """The loop's generators are unchanged by what the stream draws."""
         global _read_now
-        before, _read_now = _read_now, self
+        before = _read_now
+        _read_now = self
         try:
             with Seeds().apart():
                 yield
@@ -219,7 +240,9 @@ class Pass(Iterator[Any]):
             while any(self.read[worker] < self.counts[worker] for worker in self.alive):
                 self._pull()
             if self.digests == state["digests"]:
-                self.done, self.last, self.turn = state["done"], state["last"], (state["last"] + 1) % self.cycle
+                self.done = state["done"]
+                self.last = state["last"]
+                self.turn = (state["last"] + 1) % self.cycle
                 return True
         except Exception as error:  # any that a stream may raise when it is given a state
             reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
@@ -231,7 +254,8 @@ class Pass(Iterator[Any]):
         """Read the pass again, from its start to the batch returned last."""
         self._open(None)
         started = time.monotonic()
-        shown, total = started + ANNOUNCED - REPEATED, state["done"]
+        shown = started + ANNOUNCED - REPEATED
+        total = state["done"]
         for number in range(total):
             if next(self, self) is self:
                 raise DataError(
@@ -258,20 +282,27 @@ class _Recorded:
     """
 
     def __init__(self, collate: Callable[[Any], Any], key: int, taken: list[tuple | None]) -> None:
-        self.collate, self.key, self.taken = collate, key, taken
-        self.worker, self.recorder, self.seeds = 0, None, None
+        self.collate = collate
+        self.key = key
+        self.taken = taken
+        self.worker = 0
+        self.recorder = None
+        self.seeds = None
 
     def start(self, worker: int) -> None:
         """Continue from this worker's part of a state."""
-        dataset, taken = get_worker_info().dataset, self.taken[worker] if self.taken else None
+        dataset = get_worker_info().dataset
+        taken = self.taken[worker] if self.taken else None
         if taken:
             dataset.load_state_dict(restored(taken[0]))
-        self.worker, self.recorder = worker, _Recorder(dataset, taken[1] if taken else 0)
+        self.worker = worker
+        self.recorder = _Recorder(dataset, taken[1] if taken else 0)
         self.seeds = Seeds(_held([dataset, self.collate]))
         self._seed()
 
     def __call__(self, samples: Any) -> tuple[Any, int, bytes | None]:
-        batch, taken = self.collate(samples), self.recorder()
+        batch = self.collate(samples)
+        taken = self.recorder()
         if self.seeds:
             self._seed()
         return batch, self.worker, taken
@@ -284,7 +315,9 @@ class _Recorder:
     """The state of a stream after a batch, and the number of batches until then; None if the last one is too recent."""
 
     def __init__(self, source: Any, number: int) -> None:
-        self.source, self.number, self.due = source, number, 0.0
+        self.source = source
+        self.number = number
+        self.due = 0.0
 
     def __call__(self) -> bytes | None:
         self.number += 1
@@ -358,7 +391,8 @@ def _seed(source: Any, key: int, say: Callable[[str], object]) -> None:
             if getattr(getattr(part, "f", None), "__name__", "") == "_shuffle" and len(part.args) <= 2:
                 part.kw.update(rng=random.Random(seed), seed=None)
             elif hasattr(part, "epoch"):
-                part.epoch, part.deterministic = seed, True
+                part.epoch = seed
+                part.deterministic = True
     seed_these(_held(source), key)
     for each in _fixed(source):
         entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)

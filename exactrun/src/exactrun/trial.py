@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-NAME, SETTINGS = "EXACTRUN_TRIAL", "EXACTRUN_TRIAL_SETTINGS"
+NAME = "EXACTRUN_TRIAL"
+SETTINGS = "EXACTRUN_TRIAL_SETTINGS"
 
 
 class Trial:

@@ -58,7 +58,8 @@ def test_a_resumed_run_repeats_an_uninterrupted_one(tmp_path: Path, monkeypatch:
     assert stopped.value.code == 128 + signal.SIGTERM
     resumed = train(settings(tmp_path / "interrupted", **more_than_an_epoch, workers=2))
     assert losses(resumed) == losses(uninterrupted)
-    ours, theirs = checkpoint.newest(resumed).weights, checkpoint.newest(uninterrupted).weights
+    ours = checkpoint.newest(resumed).weights
+    theirs = checkpoint.newest(uninterrupted).weights
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 

@@ -81,7 +81,8 @@ def test_existing_files_are_restored(make_context, state, packages, tmp_path, mo
 
 def test_failed_step_stops_and_resumes(make_context, state, packages, tmp_path, capsys) -> None:
     """The second attempt keeps what the first one found: what half of it brought is taken back as well."""
-    file, switch = tmp_path / "file", tmp_path / "switch"
+    file = tmp_path / "file"
+    switch = tmp_path / "switch"
     context = make_context(**bare(root=True))
     steps = [step(file, f"test -e {switch}"), step(tmp_path / "other", id="two")]
     assert apply.apply(context, steps, lambda: context, yes=True) == 1

@@ -25,7 +25,8 @@ class Epochs(Order):
 
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch of the next iteration, also in the samplers inside (DistributedSampler)."""
-        self.key, inner = mix(self.seed, epoch) >> 1, self.sampler
+        self.key = mix(self.seed, epoch) >> 1
+        inner = self.sampler
         while inner is not None:
             if hasattr(inner, "set_epoch"):
                 inner.set_epoch(epoch)

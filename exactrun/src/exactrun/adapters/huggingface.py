@@ -45,7 +45,8 @@ from exactrun.seeds import STEP, mix, seed_all
 from exactrun.stop import StopSignals
 
 NAME = re.compile(r"checkpoint-(\d+)(\.old)?")
-SUMS, SPARE = "sums_{}.pt", ".tmp"
+SUMS = "sums_{}.pt"
+SPARE = ".tmp"
 KEPT = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_total_train_tokens")  # between two logged steps
 
 Kind = TypeVar("Kind", bound=type[Trainer])
@@ -115,7 +116,8 @@ class ExactResume:
 
     def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
         """Seed the generators, then compute this part of the step."""
-        step, part = self.state.global_step, self._part[1] + 1
+        step = self.state.global_step
+        part = self._part[1] + 1
         self._part = (step, part if step == self._part[0] else 0)
         seed = mix(STEP, self.args.seed, step, self.args.process_index)
         seed = mix(self._part[1], state=seed) if self._part[1] else seed
@@ -240,7 +242,8 @@ class _Between(TrainerCallback):
     """Between the steps: restores what the Trainer initializes, and handles signals."""
 
     def __init__(self, trainer: Any, stop: StopSignals | None) -> None:
-        self.trainer, self.stop = trainer, stop
+        self.trainer = trainer
+        self.stop = stop
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         if self.trainer._resumed:

@@ -39,7 +39,8 @@ from exactrun.adapters.epochs import keyed
 from exactrun.errors import TrainingError
 from exactrun.state import generators_now, restored, set_generators, values
 
-TENSORS, KEPT = "state_dict", "exactrun"
+TENSORS = "state_dict"
+KEPT = "exactrun"
 LEFT_OUT = re.compile("(datamodule_)?(hparams_name|hyper_parameters)|hparams_type")
 
 
@@ -54,7 +55,10 @@ class ExactResume(Callback):
     """
 
     def __init__(self, folder: str | Path, every: int = 200, keep: int = 3, seed: int = 0) -> None:
-        self.folder, self.every, self.keep, self.seed = Path(folder), every, keep, seed
+        self.folder = Path(folder)
+        self.every = every
+        self.keep = keep
+        self.seed = seed
         self.saved = 0  # the step of the newest checkpoint
         self.batches: Loader | None = None
         self.kept: dict[str, Any] = {}  # to be restored before the next batch
@@ -74,14 +78,16 @@ class ExactResume(Callback):
                 "result of train_dataloader."
             )
         self.batches.trainer = trainer
-        self.batches.order.rank, self.batches.order.world = trainer.global_rank, trainer.world_size
+        self.batches.order.rank = trainer.global_rank
+        self.batches.order.world = trainer.world_size
         found = checkpoint.newest(self.folder, about=self._about(trainer))
         if found is None:
             return
         for message in [*found.passed_over, f"Resuming from {found.path}."]:
             if trainer.is_global_zero:
                 print(message, file=sys.stderr, flush=True)
-        self.saved, state = found.step, dict(found.state)
+        self.saved = found.step
+        state = dict(found.state)
         self.kept = state.pop(KEPT)
         self.batches.order.first = self.kept["batches"]
         trainer.num_sanity_val_steps = 0  # the run has passed it before, and may be finished
@@ -153,7 +159,9 @@ class Loader:
 
     def __init__(self, loader: DataLoader, seed: int) -> None:
         self.options = keyed(loader, seed)
-        self.dataset, self.order, self.trainer = loader.dataset, self.options["batch_sampler"], None
+        self.dataset = loader.dataset
+        self.order = self.options["batch_sampler"]
+        self.trainer = None
 
     def __len__(self) -> int:
         return len(self.order)

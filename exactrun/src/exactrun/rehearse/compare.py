@@ -71,7 +71,8 @@ class Difference:
 def uninterrupted(one: list[Row], other: list[Row]) -> tuple[int, list[str], set[str]]:
     """Of two uninterrupted lives: the first step in which their training differs (0: none), in what; and the variables
     that differ."""
-    first, second = steps(one), steps(other)
+    first = steps(one)
+    second = steps(other)
     noise: set[str] = set()
     for step in first.keys() & second.keys():
         noise.update(differing(first[step]["variables"], second[step]["variables"], missing=True))
@@ -90,7 +91,8 @@ def resumed(whole: list[Row], after: list[Row], noise: set[str]) -> Difference:
     noisy = _noisy(known, noise)
     for step, row in steps(after).items():
         if what := differing(numbers(known[step]), numbers(row)) if step in known else ["the number of steps"]:
-            found.step, found.what = step, what
+            found.step = step
+            found.what = what
             break
     begun = _begun(whole, after)
     late: dict[str, Named] = {}
@@ -116,7 +118,8 @@ def _begun(whole: list[Row], after: list[Row]) -> list[Named]:
 
 
 def _variables(was: Row, now: Row, noisy: Any) -> list[Named]:
-    one, other = was["variables"], now["variables"]
+    one = was["variables"]
+    other = now["variables"]
     names = [name for name in differing(one, other) if not noisy(name)]
     return [Named(name, one[name].text, other[name].text, one[name].remedy) for name in names]
 

@@ -55,7 +55,9 @@ def begin() -> None:
 class _Watch:
     def __init__(self, folder: Path, apart: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.apart, self.begun = folder, os.path.realpath(apart) + os.sep, False
+        self.folder = folder
+        self.apart = os.path.realpath(apart) + os.sep
+        self.begun = False
         self.known = set[Path]()
         self.busy = threading.local()
 

@@ -25,7 +25,8 @@ from exactrun.rehearse.files import Written
 from exactrun.rehearse.process import Life, Script, UsageError, live
 from exactrun.rehearse.recorder import MODULES
 
-STEPS, SHORT = 14, 3  # steps of a life; batches of a pass that is cut short
+STEPS = 14  # of a life
+SHORT = 3  # batches of a pass that is cut short
 PATIENCE = 60.0  # seconds for a life, besides ten times what the first one took
 SEED = 7  # of a script that seeds nothing
 FOREVER = 7 * 24 * 3600.0
@@ -62,7 +63,10 @@ class Found:
         """What a rank differs in after a kill."""
         self.lasting |= {each.name: each for each in one.lasting if each.name not in self.lasting}
         if (one.step and (not self.step or one.step < self.step)) or (not self.step and one.causes):
-            self.kill, self.step, self.what, self.causes = kill, one.step, one.what, one.causes
+            self.kill = kill
+            self.step = one.step
+            self.what = one.what
+            self.causes = one.causes
 
     def without(self, names: set[str]) -> None:
         """Leave out variables of these names, and what is in them."""
@@ -155,7 +159,8 @@ class Rehearsal:
             if not ranks or any(max(compare.steps(rows), default=0) < until for rows in ranks):
                 if not number:
                     raise FailedError(f"{self.script.name} did not come to step {kill} again:\n\n{life.last_words()}")
-                found.failed, found.kill = life, before
+                found.failed = life
+                found.kill = before
                 break
             if any(compare.resumed(*pair, set()).step for pair in zip(whole, ranks, strict=False) if number):
                 break
@@ -192,7 +197,8 @@ def planned(rows: list[Row], cut: bool) -> Plan:
     """Where to kill: at the start, in the middle, and at the end of a pass, where each resumed life sees the end of
     one. If passes are too long for that, once; if there are none, twice. `cut`: they are cut short."""
     found = compare.steps(rows)
-    every, passes = sorted(found), list[list[int]]()
+    every = sorted(found)
+    passes = list[list[int]]()
     for step in every:
         if not passes or found[step]["done"] == 1:
             passes.append([])
@@ -273,7 +279,9 @@ def _with_names(text: str, named: list[Named]) -> str:
 def rehearse(script: Script, steps: int, ignored: set[str]) -> int:
     """Rehearse, print what was found except the `ignored` variables, and return the exit code."""
     scratch = Path(tempfile.mkdtemp(prefix="rehearsal-"))
-    rehearsal, code, text = Rehearsal(script, scratch, steps), 1, ""
+    rehearsal = Rehearsal(script, scratch, steps)
+    code = 1
+    text = ""
     try:
         found = [rehearsal.rehearse()]
         if not (found[0].plan.whole or found[0].failed or found[0].step):

@@ -54,7 +54,8 @@ class Script:
         Raises:
             UsageError: it is another command.
         """
-        words, ranks = list(command), 0
+        words = list(command)
+        ranks = 0
         if words and Path(words[0]).name.startswith("python"):
             words = words[1:]
             while words and words[0].startswith("-") and words[0] != "-m":
@@ -113,7 +114,9 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
     if len(str(scratch)) < SHORT:
         env["TMPDIR"] = str(scratch / "tmp")
     (scratch / "tmp").mkdir(exist_ok=True)
-    port, began, left = _free_port(), time.monotonic(), dict[int, int]()
+    port = _free_port()
+    began = time.monotonic()
+    left = dict[int, int]()
     gone, kept = os.pipe()  # the processes end with this one
     try:
         for rank in range(max(1, script.ranks)):
@@ -134,7 +137,8 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
             left[process] = rank
             with contextlib.suppress(OSError):
                 os.setpgid(process, process)
-        processes, codes = list(left), dict[int, int]()
+        processes = list(left)
+        codes = dict[int, int]()
         until = began + patience
         while left:
             for process in list(left):
@@ -147,7 +151,8 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
                     _kill(process)
                 until += GRACE
             time.sleep(0.005)
-        life.codes, life.seconds = [codes[rank] for rank in sorted(codes)], time.monotonic() - began
+        life.codes = [codes[rank] for rank in sorted(codes)]
+        life.seconds = time.monotonic() - began
         for process in processes:  # their data loaders' workers
             _kill(process)
         return life
@@ -203,20 +208,26 @@ def _run(script: Script) -> int:
     code = 0
     try:
         if script.module:
-            sys.argv, sys.path[0] = ["-m", *script.arguments], str(Path.cwd())
+            sys.argv = ["-m", *script.arguments]
+            sys.path[0] = str(Path.cwd())
             runpy.run_module(script.name, run_name="__main__", alter_sys=True)
         else:
             path = Path(script.name).absolute()
-            sys.argv, sys.path[0] = [script.name, *script.arguments], str(path.parent)
+            sys.argv = [script.name, *script.arguments]
+            sys.path[0] = str(path.parent)
             main = ModuleType("__main__")
-            main.__file__, main.__builtins__, sys.modules["__main__"] = str(path), __builtins__, main
+            main.__file__ = str(path)
+            main.__builtins__ = __builtins__
+            sys.modules["__main__"] = main
             exec(compile(path.read_bytes(), str(path), "exec"), vars(main))
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
     except BaseException as error:
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.last_type = type(error)
+        sys.last_value = error
+        sys.last_traceback = error.__traceback__
         traceback.print_exc()
         code = 1
     atexit._run_exitfuncs()

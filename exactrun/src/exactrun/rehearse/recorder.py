@@ -18,7 +18,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from exactrun.rehearse import files, seen
 from exactrun.trial import Trial
 
-STEP, BATCH = "step", "batch"
+STEP = "step"
+BATCH = "batch"
 MODULES = "modules.txt"  # the libraries that the script had imported in its first step
 _runs = 0
 
@@ -48,7 +49,12 @@ class Recorder(Trial):
     """
 
     def __init__(self, folder: str, out: str, steps: int, saves: list[int], kill: int = 0, most: int = 0) -> None:
-        self.own, self.out, self.steps, self.saves, self.kill, self.most = Path(folder), out, steps, saves, kill, most
+        self.own = Path(folder)
+        self.out = out
+        self.steps = steps
+        self.saves = saves
+        self.kill = kill
+        self.most = most
 
     def folder(self, path: Path) -> Path:
         return self.own / "run"

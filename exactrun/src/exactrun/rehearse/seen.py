@@ -33,8 +33,10 @@ from exactrun.shards import local
 from exactrun.state import capture, generators_now, modes, unwrapped
 
 PART = 1 << 16  # numbers of a large tensor that is not kept: the first ones, and as many of the rest
-SHORT, LONG = 30, 1000  # items of a container that are looked at one by one, if they are plain values, and otherwise
-MOST, DEEP = 20_000, 8  # values of a script, and names in a path
+SHORT = 30  # items of a container that are looked at one by one
+LONG = 1000  # the same, if they are plain values
+MOST = 20_000  # values of a script
+DEEP = 8  # names in a path
 CONSTANT = (torch.dtype, torch.device, torch.layout, numpy.dtype, PurePath, Enum, date, timedelta, range, slice)
 CODE = (type, ModuleType, BuiltinFunctionType, FrameType)
 # Libraries that show or record what the script does, and have no part in it.
@@ -140,7 +142,8 @@ class _Walk:
     """Looks at values, those with the shortest names first, each object once."""
 
     def __init__(self, found: dict[str, Value], exact: bool) -> None:
-        self.found, self.exact = found, exact
+        self.found = found
+        self.exact = exact
         self.left = deque[Place]()
         self.seen = dict[int, Any]()  # with the objects, so that an id stays theirs
 
@@ -196,9 +199,11 @@ class _Walk:
             self.object(place, value)
 
     def container(self, place: Place, value: Any) -> None:
-        remedy, whole = place.remedy, place.whole
+        remedy = place.remedy
+        whole = place.whole
         if not whole and not isinstance(value, (tuple, frozenset)) and not _has_objects(value):
-            remedy, whole = _keep(place), True
+            remedy = _keep(place)
+            whole = True
         if isinstance(value, (set, frozenset)):
             self.put(place.name, Value(_sum(repr(sorted(map(repr, value))).encode()), remedy))
             return
@@ -215,7 +220,9 @@ class _Walk:
             self.add(f"{place.name}[{shown}]", one, remedy, whole, place.depth + 1)
 
     def object(self, place: Place, value: Any) -> None:
-        name, depth, kind = place.name, place.depth + 1, type(value)
+        name = place.name
+        depth = place.depth + 1
+        kind = type(value)
         if isinstance(value, nn.Module):
             self.module(place, unwrapped(value))
         elif isinstance(value, FunctionType):
@@ -301,9 +308,11 @@ class _Walk:
             and type(value).__module__ != "__main__"
         ):
             return
-        remedy, whole = place.remedy, place.whole
+        remedy = place.remedy
+        whole = place.whole
         if not whole and held and not any(map(_has_objects, held.values())):
-            remedy, whole = _keep(place), True
+            remedy = _keep(place)
+            whole = True
         for name, one in held.items():
             if not name.startswith("__"):
                 own_remedy = remedy if whole else f'`run.variables(vars({place.name}), "{name}")`'

@@ -112,7 +112,8 @@ def confirm(found: dict[str, Found], yes: bool, names: list[str], file: str) -> 
     """
     for each in found.values():
         for wheel in each.wheels:
-            built, size = wheel.built, f", {wheel.file.size / 1e6:.1f} MB" if wheel.file.size else ""
+            built = wheel.built
+            size = f", {wheel.file.size / 1e6:.1f} MB" if wheel.file.size else ""
             say(f"{built.name} {built.version} for {wheel.arch}, built by {wheel.publisher} for {built}{size}:")
             say(f"  {wheel.file.url.partition('#')[0]}")
     if yes:

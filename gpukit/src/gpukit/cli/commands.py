@@ -56,7 +56,8 @@ def host_of(options: argparse.Namespace) -> str:
 
 
 def act(options: argparse.Namespace) -> int:
-    command, given = options.command, vars(options)
+    command = options.command
+    given = vars(options)
     if command == "fetch":
         raise RefusalError("`fetch` brings files from another machine: name it with --host, or as GPUKIT_HOST in .env.")
     if command == "doctor":

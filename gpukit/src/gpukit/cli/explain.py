@@ -40,7 +40,8 @@ def explain(options: argparse.Namespace) -> int:
     Raises:
         RefusalError: the input cannot be read (2)
     """
-    what, place = options.WHAT, current_place(options)
+    what = options.WHAT
+    place = current_place(options)
     if what and what != "-" and not re.search(r"\s", what) and not Path(what).is_file():
         from gpukit.cli import ids  # imported here because it is slow
 
@@ -167,7 +168,8 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask, place: str)
     about = "This error is in the program, its data, or a server, not in the GPU software."
     lines = [about] if diagnosis.program else []
     if len(causes) == 1:
-        found, words = causes[0], causes[0].words(place, hide.names)
+        found = causes[0]
+        words = causes[0].words(place, hide.names)
         name = "cause" if diagnosis.confidence == CERTAIN else "likely"
         pairs = [("line", clean(found.line, hide)), (name, words.why), ("because", quoted(found.because, hide))]
         pairs += [("remedy", words.remedy)]

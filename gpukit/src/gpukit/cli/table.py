@@ -16,7 +16,9 @@ class Command:
         run_options: bool = True,
         epilog: str = "",
     ) -> None:
-        self.text, self.arguments, self.epilog = text, arguments, epilog
+        self.text = text
+        self.arguments = arguments
+        self.epilog = epilog
         self.common = common  # --help describes it, and only names the others
         self.hidden = hidden  # --help does not name it: others call it
         self.own_parser = own_parser  # it parses its own options

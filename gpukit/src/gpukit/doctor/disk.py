@@ -43,7 +43,8 @@ def disk(probes: Any, stack: Stack) -> Finding:
         return skipped("place-not-visible", place)
     built = probes.built
     need = REBUILD_GB if built else stack.size_gb
-    seen, expected = f"{free:.0f} GB free in {place}", f"{need:g} GB"
+    seen = f"{free:.0f} GB free in {place}"
+    expected = f"{need:g} GB"
     if free < need:
         id = "disk-nearly-full" if built and free > FULL_GB else "image-does-not-fit"
         return problem(id, seen, expected, size=stack.size_gb)
@@ -59,7 +60,8 @@ def native_disk(probes: Any, stack: Stack) -> Finding:
         return skipped("free-space-unknown")
     free, place = min(rooms)
     need = REBUILD_GB if probes.created else stack.size_gb
-    seen, expected = f"{free:.0f} GB free in {shown(place)}", f"{need:g} GB"
+    seen = f"{free:.0f} GB free in {shown(place)}"
+    expected = f"{need:g} GB"
     if free < need:
         return problem("environment-does-not-fit", seen, expected, size=need, folder=shown(place, command=True))
     files = probes.free_files(place)
@@ -76,7 +78,8 @@ def caches(probes: Any, stack: Stack) -> Finding:
     if not rooms:
         return skipped("free-space-unknown")
     free, source = min(rooms)
-    seen, expected = f"{free:.1f} GB free in {shown(source)}", f"{CACHE_GB} GB"
+    seen = f"{free:.1f} GB free in {shown(source)}"
+    expected = f"{CACHE_GB} GB"
     if free <= FULL_GB:
         return problem("disk-full", seen, expected, folder=shown(source, command=True))
     if free < CACHE_GB:

@@ -58,7 +58,8 @@ def driver(probes: Any, stack: Stack) -> Finding:
     On Jetson and DGX Spark it is part of the operating system.
     """
     expected = f"{stack.driver} or newer" if stack.driver else ""
-    answer, floor = probes.cards, stack.driver or "a current one"
+    answer = probes.cards
+    floor = stack.driver or "a current one"
     if answer.timed_out:
         return problem("driver-hangs", answer.err, expected)
     tegra = probes.text(TEGRA)
@@ -79,7 +80,8 @@ def driver(probes: Any, stack: Stack) -> Finding:
             # Outside a project: the command that installs a PyTorch that this older driver supports.
             older = wheel_for(stack.targets, card.driver) if stack.standalone and not bridged else ""
             id = "driver-needs-compatibility" if bridged else "driver-too-old"
-            seen, needed = f"{card.driver} ({card.name})", f"{least} or newer"
+            seen = f"{card.driver} ({card.name})"
+            needed = f"{least} or newer"
             return problem(id, seen, needed, reason=reason, floor=least, older=older or "")
     return passed(", ".join(versions), expected)
 
@@ -136,7 +138,8 @@ def _held_by_another(probes: Any, seen: str, expected: str, floor: str) -> Findi
 
 def _failed(answer: Result, probes: Any, expected: str, stack: Stack) -> Finding:
     """Why nvidia-smi failed. The kernel module that holds the GPU decides between the causes of its message."""
-    output, floor = answer.text, stack.driver or "a current one"
+    output = answer.text
+    floor = stack.driver or "a current one"
     id = CAUSES_BY_RULE.get(lookup(output, CAUSES_BY_RULE), "")
     if answer.code == UNKNOWN_FIELD:
         id = "driver-without-capability-query"

@@ -47,7 +47,8 @@ def gpu(probes: Any, stack: Stack) -> Finding:
     grant = probes.grant
     if grant.granted:
         return passed(grant.message)
-    expected, seen = "a container with the GPU", _last_error(grant.output) if grant.output else "refused"
+    expected = "a container with the GPU"
+    seen = _last_error(grant.output) if grant.output else "refused"
     if grant.id == "docker-hangs":
         return problem("docker-hangs", seen, expected)
     missing = None if remote(probes.endpoint) else _missing_part(probes, grant.output, expected)
@@ -63,7 +64,9 @@ def _toolkit_ready(probes: Any) -> Finding:
     """Outside a project, no container is started: whether the toolkit is installed and configured."""
     if remote(probes.endpoint):
         return skipped("engine-elsewhere")
-    info, toolkit, expected = facts(probes.info), probes.toolkit, "NVIDIA's Container Toolkit, set up for the engine"
+    info = facts(probes.info)
+    toolkit = probes.toolkit
+    expected = "NVIDIA's Container Toolkit, set up for the engine"
     if desktop(info) and probes.system == "wsl":
         return passed("by Docker Desktop")
     seen = f"toolkit {toolkit.version}" if toolkit.version else "no toolkit"
@@ -89,7 +92,10 @@ def _stale(probes: Any, seen: str, expected: str) -> Finding | None:
 
 def _missing_part(probes: Any, text: str, expected: str) -> Finding | None:
     """The missing part, if the engine's message has several causes and the machine decides."""
-    info, toolkit, seen, about = facts(probes.info), probes.toolkit, _last_error(text), set(sign_ids(text))
+    info = facts(probes.info)
+    toolkit = probes.toolkit
+    seen = _last_error(text)
+    about = set(sign_ids(text))
     if not about & (TOOLKIT_SIGNS | MISSING_PROGRAM | CDI_SIGNS | DRIVER_SIGNS):
         return None
     if desktop(info) and "driver-unseen" not in about:

@@ -40,7 +40,8 @@ def busy(probes: Any, stack: Stack) -> Finding:
 @check("lost", "GPUs present", needs="driver", causes="gpu-missing", skip=without_gpu)
 def lost(probes: Any, stack: Stack) -> Finding:
     """nvidia-smi lists every GPU that this machine has on its bus, or that a container or job was given."""
-    found, there = len(cards(probes.cards.out)), probes.given
+    found = len(cards(probes.cards.out))
+    there = probes.given
     if found < there:
         return problem("gpu-missing", f"{found} of {there}", count(there, "GPU"), missing=there - found)
     return passed(count(found, "GPU"))

@@ -129,8 +129,11 @@ class Host:
         native: bool = False,
     ) -> None:
         """`cpu`: no GPU is asked for. `native`: a program runs here without a container, so no engine is asked."""
-        self.project, self.native = project or root(), native
-        self._stack, self.cpu, self._known = stack, cpu, local
+        self.project = project or root()
+        self.native = native
+        self._stack = stack
+        self.cpu = cpu
+        self._known = local
         self.engine_name = choice.known(settings(self.project))
         commands = {
             "info": ([self.engine_name, *INFO], LONG_TIMEOUT),
@@ -402,7 +405,8 @@ def containers(text: str) -> Iterable[Container]:
     except ValueError:
         return
     for each in found:
-        state, host = each.get("State") or {}, each.get("HostConfig") or {}
+        state = each.get("State") or {}
+        host = each.get("HostConfig") or {}
         environment = (each.get("Config") or {}).get("Env") or []
         yield Container(
             name=str(each.get("Name", "")).lstrip("/"),
@@ -422,7 +426,8 @@ ADOPTED_FOLDERS = tuple(dict.fromkeys(str(Path(path).parent) for path in ADOPTED
 
 def _merge_leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Files with conflict markers, and .rej files, in the folders that the template writes to."""
-    marked, rejected = [], []
+    marked = []
+    rejected = []
     for folder in ADOPTED_FOLDERS if is_adopted(project) else TEMPLATE_FOLDERS:
         try:
             paths = sorted((project / folder).iterdir())
@@ -445,15 +450,20 @@ def _unresponsive(mount: Mapping[str, Any]) -> Folder:
 
 
 def _folder(mount: Mapping[str, Any]) -> Folder:
-    source, read_only = mount["source"], bool(mount["readonly"])
+    source = mount["source"]
+    read_only = bool(mount["readonly"])
     path = Path(source)
     if path.is_dir():
-        kind, usable = "folder", os.access(source, os.R_OK | os.X_OK | (0 if read_only else os.W_OK))
+        kind = "folder"
+        usable = os.access(source, os.R_OK | os.X_OK | (0 if read_only else os.W_OK))
     elif path.is_symlink() and not path.exists():
-        kind, usable = "dangling", False
+        kind = "dangling"
+        usable = False
     elif path.exists():
-        kind, usable = "file", os.access(source, os.R_OK if read_only else os.R_OK | os.W_OK)
+        kind = "file"
+        usable = os.access(source, os.R_OK if read_only else os.R_OK | os.W_OK)
     else:
         above = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
-        kind, usable = "missing", above.is_dir() and os.access(above, os.W_OK | os.X_OK)
+        kind = "missing"
+        usable = above.is_dir() and os.access(above, os.W_OK | os.X_OK)
     return Folder(source, mount["target"], read_only, kind, usable)

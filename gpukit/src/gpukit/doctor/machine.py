@@ -87,7 +87,8 @@ def memory(probes: Any, stack: Stack) -> Finding:
     here = probes.meminfo
     if "MemAvailable" not in here:
         return skipped("not-reported", who="the kernel")
-    total, swap = here["MemTotal"], here.get("SwapTotal", 0)
+    total = here["MemTotal"]
+    swap = here.get("SwapTotal", 0)
     swapped = swap - here.get("SwapFree", swap)
     seen = f"{here['MemAvailable'] / 1e9:.0f} of {total / 1e9:.0f} GB free"
     seen += f", {swapped / 1e9:.0f} of {swap / 1e9:.0f} GB swap used" if swap else ", no swap"

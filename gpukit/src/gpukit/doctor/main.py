@@ -72,7 +72,8 @@ def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False)
         return stacks.needs(here[0], cpu)
 
     def more(probes: Any, stack: Stack) -> tuple[dict[str, Any], str]:
-        document, text = {"machine": facts.to_json(probes.local)}, ""
+        document = {"machine": facts.to_json(probes.local)}
+        text = ""
         if stack.standalone:
             document["needs"], text = report(probes.local, stack)
         return document, text

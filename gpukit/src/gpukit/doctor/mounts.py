@@ -56,7 +56,8 @@ def mounts(probes: Any, stack: Stack) -> Finding:
 
 def _problem(folder: Folder, ours: bool) -> Finding | None:
     """The problem of one mount source. `ours`: it must be a folder, and is created before the first start."""
-    place, source = shown(folder.source), shown(folder.source, command=True)
+    place = shown(folder.source)
+    source = shown(folder.source, command=True)
     expected = f"a folder, for {folder.target}"
     if "," in folder.source:
         return problem("comma-in-path", place, "a path without a comma")

@@ -28,7 +28,8 @@ PART_OF_JETPACK = "part of JetPack 7 or newer"
 def report(machine: Machine, stack: Stack) -> tuple[dict[str, Any], str]:
     """What this machine needs: for the JSON document, and as the text below the findings."""
     ids = [id for id in facts.hardware(machine) if id in stack.targets] or (["cpu"] if not stack.gpu else [])
-    wheel, id = dict(stack.native), ids[0] if ids else ""
+    wheel = dict(stack.native)
+    id = ids[0] if ids else ""
     found = data("stacks")["stacks"][next(iter(stack.targets))]
     floors = [floor for floor in (wheel["driver"], *(stack.targets[id].driver for id in ids)) if floor]
     own = not stack.gpu or not id or stack.targets[id].modules  # the driver is not part of the system, as on a Jetson

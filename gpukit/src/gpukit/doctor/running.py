@@ -12,7 +12,8 @@ from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.project.stack import Stack, version
 
 CDI_SINCE = "29"  # from here on, Docker implements --gpus with CDI
-NODE, LINK = "/dev/nvidiactl", "/dev/char/195:255"
+NODE = "/dev/nvidiactl"
+LINK = "/dev/char/195:255"
 
 CAUSES_BY_SIGN = {"lost-after-reload": "container-lost-gpu", "driver-updated": "container-has-old-driver"}
 NOT_RUN = "gpu-fails-in-container"

@@ -88,14 +88,16 @@ def _reasons(condition: Any, case: Case, wanted: bool) -> list[str]:
         match = _search(parts, case)
         if not match or not match[0].strip():
             return []
-        before, after = re.search(r"\w*$", case.text[: match.start()]), re.match(r"\w*", case.text[match.end() :])
+        before = re.search(r"\w*$", case.text[: match.start()])
+        after = re.match(r"\w*", case.text[match.end() :])
         quoted = " ".join(f"{before and before[0]}{match[0]}{after and after[0]}".split())  # whole words
         return [f'the text has "{quoted[:QUOTED]}"']
     if name == "fact":
         fact = data("knowledge")["facts"][parts[0]]
         return [worded(fact["if_true" if wanted else "if_false"], PROJECT, values(case))]
     if name in COMPARISONS and parts[0][0] == "machine":
-        says, words = data("knowledge")["values"].get(parts[0][1]), WORDS.get(name if wanted else OPPOSITE[name])
+        says = data("knowledge")["values"].get(parts[0][1])
+        words = WORDS.get(name if wanted else OPPOSITE[name])
         return [f"{says} {_value(parts[0], case)}, {words} {_value(parts[1], case)}"] if says and words else []
     return []
 
@@ -161,7 +163,8 @@ def figures(text: str) -> dict[str, float]:
                 unit = match[2] if match.lastindex == 2 else "GiB"
                 found[name] = float(match[1].rstrip(".")) * UNITS[unit[0].lower()]
                 break
-    total, free = found.get("total"), found.get("free")
+    total = found.get("total")
+    free = found.get("free")
     if "on startup is less than" in text:  # the program itself holds nothing yet
         found["own"] = 0.0
     others = [
@@ -189,13 +192,15 @@ def figures(text: str) -> dict[str, float]:
 
 def cuda_above_driver(case: Case) -> bool | None:
     """Whether torch's CUDA has a higher major version than the driver supports."""
-    torch, driver = case.machine.torch.cuda, case.machine.cuda
+    torch = case.machine.torch.cuda
+    driver = case.machine.cuda
     return version(torch)[:1] > version(driver)[:1] if torch and driver else None
 
 
 def torch_older_than_card(case: Case) -> bool | None:
     """Whether torch was built for a CUDA that is older than the first one that knows the GPU."""
-    capability, torch = case.machine.capability, case.machine.torch.cuda
+    capability = case.machine.capability
+    torch = case.machine.torch.cuda
     known = [each for each in data("cards").values() if capability and each["capability"] == capability]
     first = [card["min_cuda"] for card in known if not card["unified_memory"]]  # on those, it is that of the system
     return version(torch) < min(map(version, first)) if first and torch else None
@@ -203,7 +208,8 @@ def torch_older_than_card(case: Case) -> bool | None:
 
 def torch_has_kernels(case: Case) -> bool | None:
     """Whether torch's list of architectures has one that runs on the GPU: of its generation, and not newer than it."""
-    capability, arches = case.machine.capability, case.machine.torch.arch_list
+    capability = case.machine.capability
+    arches = case.machine.torch.arch_list
     if not capability or not arches:
         return None
     number = version(capability)

@@ -15,7 +15,10 @@ from gpukit.errors.signs import BROAD, GENERAL, LEVELS, NOTE, SPECIFIC, Sign, ca
 from gpukit.findings.causes import Cause, worded
 from gpukit.project.data import data
 
-CERTAIN, LIKELY, UNKNOWN, NOTHING = "certain", "likely", "unknown", "nothing"
+CERTAIN = "certain"
+LIKELY = "likely"
+UNKNOWN = "unknown"
+NOTHING = "nothing"
 MAX_CAUSES = 3  # in a likely diagnosis
 
 NEAR = 2  # lines that belong to a line which says that an error was handled
@@ -84,7 +87,8 @@ class Text:
     """An error text, prepared for searching."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.lower = text, text.lower()
+        self.text = text
+        self.lower = text.lower()
         self.lines = text.split("\n")
         self.starts = [0]
         for line in self.lines:
@@ -208,7 +212,8 @@ def _hits(whole: Text, wanted: list[Sign]) -> list[Hit]:
 def _possible(hit: Hit, text: str, machine: Machine) -> list[Found]:
     """The causes of a sign that are not ruled out; those with supporting evidence first."""
     case = Case(text, machine, captures(hit.match))
-    known, special = values(case), _special_places(text, machine)
+    known = values(case)
+    special = _special_places(text, machine)
     decided: list[tuple[int, Found]] = []
     for cause in hit.sign.causes:
         verdict = holds(cause.when, case)

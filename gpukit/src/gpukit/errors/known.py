@@ -40,7 +40,8 @@ def diagnosed(text: str, fallback: str, seen: str, expected: str = "", **values:
     from gpukit.errors.diagnose import CERTAIN, LIKELY, diagnose
     from gpukit.findings.finding import problem
 
-    finding, found = problem(fallback, seen, expected, **values), diagnose(text)
+    finding = problem(fallback, seen, expected, **values)
+    found = diagnose(text)
     if found.confidence not in (CERTAIN, LIKELY) or found.program:
         return finding
     first = found.causes[0]

@@ -93,7 +93,8 @@ class Machine:
         """These facts; unknown ones are taken from `other`."""
         known: dict[str, Any] = {}
         for each in fields(self):
-            mine, theirs = getattr(self, each.name), getattr(other, each.name)
+            mine = getattr(self, each.name)
+            theirs = getattr(other, each.name)
             if isinstance(mine, (Engine, Torch)):
                 parts = {part.name: getattr(mine, part.name) for part in fields(mine)}
                 known[each.name] = replace(
@@ -184,7 +185,8 @@ def machine_in_text(text: str) -> Machine:
         match = compiled(pattern).search(text) if possible else None
         if match:
             found[entry["fact"]] = entry.get("value", next(filter(None, match.groups()), ""))
-    name, number = found.pop("name", ""), found.pop("capability", None) or capability(text)
+    name = found.pop("name", "")
+    number = found.pop("capability", None) or capability(text)
     if number or name:
         found["gpus"] = (Card(name, number),)
     if found.get("cuda", "").isdigit():  # such as 12060

@@ -10,7 +10,9 @@ from typing import Any
 from gpukit.project.data import data
 from gpukit.project.stack import version
 
-PROJECT, NATIVE, STANDALONE = "project", "native", "standalone"
+PROJECT = "project"
+NATIVE = "native"
+STANDALONE = "standalone"
 # What our commands are called in each place: on the host, in the environment, and to add a package.
 COMMANDS = {
     PROJECT: {"gpukit": "./launch", "launch": "./launch", "add": "./launch add"},

@@ -120,7 +120,9 @@ def select(
     checks: Iterable[Check], only: Iterable[str] = (), skip: Iterable[str] = (), quick: bool = False
 ) -> list[Check]:
     """The selected checks and those that they need, in the original order."""
-    checks, only, skip = list(checks), list(only), set(skip)
+    checks = list(checks)
+    only = list(only)
+    skip = set(skip)
     if quick and not only:
         only = [each.id for each in checks if each.level == "quick"]
     known = {each.id: each for each in checks}

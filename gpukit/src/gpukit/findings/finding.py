@@ -10,7 +10,10 @@ from typing import Any
 
 from gpukit.findings.causes import cause, worded
 
-PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
+PASS = "PASS"
+WARN = "WARN"
+FAIL = "FAIL"
+SKIP = "SKIP"
 UNKNOWN = "UNKNOWN"  # of a cause: the check could not be completed, because something did not answer in time
 STATUSES = (PASS, WARN, FAIL, SKIP)
 COLORS = {PASS: "32", WARN: "33", FAIL: "1;31", SKIP: "2"}

@@ -41,7 +41,9 @@ class Engine:
     patience: float | None = None  # seconds that a call may take at most
 
     def __init__(self, env: Mapping[str, str], cpu_helps: bool = False, dry: bool = False) -> None:
-        self.env, self.cpu_helps, self.dry = dict(env), cpu_helps, dry
+        self.env = dict(env)
+        self.cpu_helps = cpu_helps
+        self.dry = dry
         self.name = choose(self.env)
 
     @property
@@ -177,7 +179,8 @@ def foreground(command: list[str], env: Mapping[str, str], keep: Collection[int]
 
     `keep`: file descriptors that it inherits. `trial`: it has failed because of Ctrl-C if that preceded.
     """
-    process, interrupted = subprocess.Popen(command, env=env, pass_fds=keep), False
+    process = subprocess.Popen(command, env=env, pass_fds=keep)
+    interrupted = False
     try:
         while True:
             try:

@@ -24,9 +24,13 @@ SMI = ["--query-gpu=name,driver_version,compute_cap,memory.total", "--format=csv
 INFO = ["info", "--format", "{{json .}}"]
 TOOLKIT = ["nvidia-ctk", "--version"]
 WSL_DEVICE = "/dev/dxg"  # only where Windows gives WSL a GPU
-TEGRA, FASTOS, MODEL = "/etc/nv_tegra_release", "/etc/fastos-release", "/proc/device-tree/model"
-DRIVER, CARDS = "/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus"
-PCI, PCI_NAMES = "/sys/bus/pci/devices", ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
+TEGRA = "/etc/nv_tegra_release"
+FASTOS = "/etc/fastos-release"
+MODEL = "/proc/device-tree/model"
+DRIVER = "/proc/driver/nvidia/version"
+CARDS = "/proc/driver/nvidia/gpus"
+PCI = "/sys/bus/pci/devices"
+PCI_NAMES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
 IN_CONTAINER = ("/.dockerenv", "/run/.containerenv", "/etc/gpukit")
 # Packages that a diagnosis can depend on; others are not reported.
 PACKAGES = re.compile(
@@ -65,7 +69,8 @@ def local(project: Path | None, ask_engine: bool = True, engine: str = "") -> Ma
         for command in (([engine, *INFO], TOOLKIT) if ask_engine else ())
     ]
     disk = Background(lambda: round(shutil.disk_usage(Path.cwd()).free / 1e9, 1), SHORT_TIMEOUT, None)
-    inside, here = container(), system()
+    inside = container()
+    here = system()
     machine = Machine(
         system=here,
         arch=arch(),
@@ -166,7 +171,8 @@ def _shared() -> float | None:
 
 def _driver(machine: Machine, smi: Result) -> dict[str, Any]:
     """The GPUs and the driver: from nvidia-smi, otherwise from the kernel's files and the PCI bus."""
-    loaded, rows = text(DRIVER), [line.rsplit(",", 3) for line in smi.out.splitlines() if smi.code == 0]
+    loaded = text(DRIVER)
+    rows = [line.rsplit(",", 3) for line in smi.out.splitlines() if smi.code == 0]
     found = [Card(row[0].strip(), _number(row[2]), _gigabytes(row[3])) for row in rows if len(row) == 4]
     driver = next((_number(row[1]) for row in rows if len(row) == 4 and _number(row[1])), None)
     if driver is None and loaded is not None:

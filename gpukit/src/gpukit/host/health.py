@@ -17,7 +17,8 @@ HEALTH = (
     "driver-hangs gpu-lost gpu-memory-fault gpu-memory-no-spare-rows gpu-memory-rows-pending driver-requests-recovery"
 )
 LOST = ("gpu-lost", "gpu-state")  # signs in what nvidia-smi prints
-XID, SLOWED = "gpu-reported", ("gpu-heat", "gpu-power-brake")
+XID = "gpu-reported"
+SLOWED = ("gpu-heat", "gpu-power-brake")
 # What reduces clocks beyond a power cap, which is normal at the limit.
 SLOW_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
 SLOW_POWER = ("hw_power_brake_slowdown", "hw_slowdown")

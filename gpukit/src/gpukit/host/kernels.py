@@ -16,7 +16,8 @@ def runs(capability: str, sass: tuple[str, ...], ptx: tuple[str, ...]) -> str | 
     own = version(capability)
     for kind, names in (("sass", sass), ("ptx", ptx)):
         for name in names:
-            number, suffix = version(name), name[-1]
+            number = version(name)
+            suffix = name[-1]
             same_major = own[:1] == number[:1] and number <= own
             if suffix == "a":
                 fits = number == own

@@ -27,7 +27,8 @@ def memory() -> list[Budget]:
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
     """
     meminfo = parse((ROOT / "proc/meminfo").read_text(encoding="utf-8"))
-    available, total = meminfo["MemAvailable"], meminfo["MemTotal"]
+    available = meminfo["MemAvailable"]
+    total = meminfo["MemTotal"]
     bounds = [(int(available - RESERVE * total), total, "MemAvailable")]
     for group in control_groups():
         names = ("memory.max", "memory.current", "inactive_file")

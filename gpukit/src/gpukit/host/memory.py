@@ -61,7 +61,8 @@ def fraction(stack: Mapping[str, Any]) -> float | None:
 
     A second container gets what the first has left.
     """
-    most, here = (stack.get("memory") or {}).get("fraction"), meminfo()
+    most = (stack.get("memory") or {}).get("fraction")
+    here = meminfo()
     if not most or "MemAvailable" not in here:
         return None
     if not shared(stack["targets"]):

@@ -137,7 +137,8 @@ def info(text: str) -> dict[str, Any]:
         return {}
     if not isinstance(found, dict) or "host" not in found:
         return found if isinstance(found, dict) else {}
-    host, store = found["host"], found.get("store") or {}
+    host = found["host"]
+    store = found.get("store") or {}
     system = (host.get("distribution") or {}).get("distribution", "")
     return {
         "Podman": True,

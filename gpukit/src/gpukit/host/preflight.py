@@ -55,6 +55,7 @@ def empty_image() -> bytes:
     with tarfile.open(fileobj=content, mode="w") as archive:
         for folder in ("etc", "tmp", "usr", "usr/bin", "usr/lib"):
             entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            entry.type = tarfile.DIRTYPE
+            entry.mode = 0o755
             archive.addfile(entry)
     return content.getvalue()

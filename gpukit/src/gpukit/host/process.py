@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-SHORT_TIMEOUT, LONG_TIMEOUT = 3.0, 6.0  # seconds: the client or the disk, and the engine or the driver
+SHORT_TIMEOUT = 3.0  # seconds, for the client or the disk
+LONG_TIMEOUT = 6.0  # seconds, for the engine or the driver
 WSL_PATHS = ("/usr/lib/wsl/lib/nvidia-smi",)
 
 
@@ -70,7 +71,8 @@ class Background:
     """
 
     def __init__(self, look: Callable[[], Any], seconds: float, fallback: Any) -> None:
-        self._value, self._until = fallback, time.monotonic() + seconds
+        self._value = fallback
+        self._until = time.monotonic() + seconds
         self._thread = threading.Thread(target=self._run, args=(look,), daemon=True)
         self._thread.start()
 

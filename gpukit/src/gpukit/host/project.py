@@ -21,15 +21,19 @@ from gpukit.project import devcontainer, stack
 from gpukit.project.location import located, place, project_of
 from gpukit.project.messages import RefusalError, say
 
-MAIN, CPU = ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"
+MAIN = ".devcontainer/devcontainer.json"
+CPU = ".devcontainer/cpu/devcontainer.json"
 
 
 class Project:
     def __init__(self, root: Path, environ: Mapping[str, str], cpu: bool = False, gpus: str = "", dry: bool = False):
         """`root`: the project's folder, or a job's checkout: `code` is that, and `self.root` the project's folder."""
-        self.root, self.code, self.dry = project_of(root), root, dry
+        self.root = project_of(root)
+        self.code = root
+        self.dry = dry
         self.sealed = ""  # what its containers are without: launch/sealed.py
-        main, without_gpu = located(MAIN, root), located(CPU, root)
+        main = located(MAIN, root)
+        without_gpu = located(CPU, root)
         if not main.is_file():
             raise RefusalError(f"{root} is not a generated project: it has no {main.relative_to(root)}.")
         self.given = {**environ, "GPUS": gpus} if gpus else dict(environ)

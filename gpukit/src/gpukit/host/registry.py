@@ -156,7 +156,8 @@ class Registry:
         """Get an anonymous token for what the registry asks; False if it has none to give."""
         scheme, _, rest = (response.headers.get("WWW-Authenticate") or "").partition(" ")
         given = dict(re.findall(r'(\w+)="([^"]*)"', rest))
-        realm, scope = given.pop("realm", ""), (image.host, image.repository)
+        realm = given.pop("realm", "")
+        scope = (image.host, image.repository)
         if scheme.lower() != "bearer" or not realm or scope in self.tokens:
             return False
         if not realm.startswith("https://") and not LOCAL.fullmatch(urllib.parse.urlsplit(realm).netloc):

@@ -19,7 +19,8 @@ def stack(ids: Iterable[str], arch: str = "") -> Stack:
     `arch`: the machine's CPU architecture, for hardware that exists with several, such as `cpu`.
     """
     ids = list(ids)
-    found, known = data("stacks")["stacks"][ids[0]], data("cards")
+    found = data("stacks")["stacks"][ids[0]]
+    known = data("cards")
     fields = ("base", "release", "image", "python", "torch", "cuda", "driver", "end_of_life", "size_gb")
     return Stack(
         project="",
@@ -41,7 +42,8 @@ def stack(ids: Iterable[str], arch: str = "") -> Stack:
 
 def needs(machine: Machine, cpu: bool = False) -> Stack:
     """The stack for the first known GPU of this machine; for the CPU if there is none."""
-    arch, ids = machine.arch or "amd64", hardware(machine)
+    arch = machine.arch or "amd64"
+    ids = hardware(machine)
     if cpu or machine.system == "macos" or machine.gpus == ():
         return stack(["cpu"], arch)
     if ids:

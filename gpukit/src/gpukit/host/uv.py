@@ -44,7 +44,8 @@ def python(
     modules: list[str], arguments: list[str], say: Callable[[str], None], env: Mapping[str, str] = os.environ
 ) -> int | None:
     """Run Python with PACKAGES, and return its exit status; None, with a sentence, if uv cannot provide `modules`."""
-    names, uv = " and ".join(modules), find()
+    names = " and ".join(modules)
+    uv = find()
     if uv is None:
         say(f"uv is not installed, so {names} cannot be fetched. To install uv: {INSTALL}.")
         return None

@@ -68,7 +68,8 @@ def installed(patterns: list[str] | tuple[str, ...], path: list[str] | None = No
         folder = getattr(distribution, "_path", None)
         if folder is not None and Path(str(folder)).name.startswith("~"):
             continue  # left by an interrupted pip
-        name, version = distribution.metadata["Name"], distribution.metadata["Version"]
+        name = distribution.metadata["Name"]
+        version = distribution.metadata["Version"]
         if not name or not version:
             continue
         name = normalised(name)
@@ -169,7 +170,8 @@ def _record(stack: Path, to: Path) -> int:
         print(f"guard: none of {', '.join(patterns)} is installed: there is nothing to protect", file=sys.stderr)
         return 1
     write(found, to)
-    beside, lines = to.with_name(CONFLICTS.name), conflicts()
+    beside = to.with_name(CONFLICTS.name)
+    lines = conflicts()
     if lines:
         beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     else:

@@ -25,7 +25,8 @@ REMEDY = "Use a mirror of PyTorch's index: set UV_INDEX=pytorch=URL."
 
 
 def main(facts: dict) -> None:
-    backend, own_index = os.environ.get("TORCH_BACKEND", ""), os.environ.get("UV_INDEX")
+    backend = os.environ.get("TORCH_BACKEND", "")
+    own_index = os.environ.get("UV_INDEX")
     index = f"{facts['index']}{backend}"
     record(quiet=True)  # fails if the base image has no such packages
     in_base = re.search(r"^(# )?torch==", PROTECTED.read_text(encoding="utf-8"), re.MULTILINE)

@@ -162,7 +162,8 @@ def named(command: list[str], package: str) -> list[str]:
 
 
 def jobs(root: Path, options: Any) -> int:
-    action, numbers = options.ACTION, options.ID
+    action = options.ACTION
+    numbers = options.ID
     number = numbers[0] if numbers else None
     if len(numbers) > MOST_IDS.get(action, 1):
         raise RefusalError(f"`jobs {action}` takes {'one job' if MOST_IDS.get(action, 1) else 'no job'}.")
@@ -502,8 +503,10 @@ def logs(table: Table, place: Path, number: int | None, options: Any) -> int:
             raise RefusalError("There are no logs: no job has started yet.")
         number = last["id"]
         say(f"The log of job {number}:")
-    job, path = table.get(number), place / f"{number}.log"
-    follow, earlier = options.follow, Path(f"{path}.1")
+    job = table.get(number)
+    path = place / f"{number}.log"
+    follow = options.follow
+    earlier = Path(f"{path}.1")
     if not path.exists() and not (follow and job["state"] not in FINAL):
         why = "it has not started yet" if not job["starts"] else "logs are removed 30 days after the end of a job"
         raise RefusalError(f"Job {number} has no log: {why}.")

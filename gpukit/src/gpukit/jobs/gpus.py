@@ -21,7 +21,8 @@ class Reader:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.read_at, self.found = 0.0, list[dict[str, Any]]()
+        self.read_at = 0.0
+        self.found = list[dict[str, Any]]()
         self.nvml: Any = None
         self.events: Any = None
         self.xids: Counter[tuple[int, int]] = Counter()  # by index of the GPU and number of the error

@@ -160,16 +160,20 @@ def refresh(job: dict[str, Any], there: list[Object], listed: list[Object], even
         state, job["status"], note = outcome(end, ours, job["nodes"])
         job["ended"] = pods.moment(end["lastTransitionTime"])
     elif seen["metadata"].get("deletionTimestamp"):
-        state, note = "running", "it is being canceled"
+        state = "running"
+        note = "it is being canceled"
     elif seen["spec"].get("suspend"):
-        state, note = "queued", "Kueue has not admitted it yet" if job["queue"] else "it is suspended"
+        state = "queued"
+        note = "Kueue has not admitted it yet" if job["queue"] else "it is suspended"
     elif any(pods.state(pod)[0] == "running" for pod in ours):
-        state, note = "running", ""
+        state = "running"
+        note = ""
     else:
         told = [each["message"] for each in events if each["involvedObject"]["name"] == job["name"]]
         why = pods.waits_for(ours) or "".join(told[-1:])
         known = explained(why)
-        state, note = "queued", f"{known} ({why})" if known else why
+        state = "queued"
+        note = f"{known} ({why})" if known else why
     job.update(state=state, note=note)
     if job["started"]:  # by clocks that may differ
         job["ran"] = max(0.0, (job["ended"] or time.time()) - job["started"])

@@ -11,7 +11,8 @@ import sys
 def main(path: str, most: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when the job has closed its output
-    file, size = -1, 0
+    file = -1
+    size = 0
     while True:
         data = os.read(0, 65536)
         if not data:
@@ -24,7 +25,8 @@ def main(path: str, most: int) -> None:
                 os.close(file)
                 file = -1
                 os.replace(path, path + ".1")  # noqa: PTH105, without pathlib it starts in a third of the time
-                file, size = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 0
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                size = 0
             size += os.write(file, data)
         except OSError:
             continue

@@ -48,14 +48,17 @@ def registry(place: Path, root: Path) -> CollectorRegistry:
 
 class Queue(Collector):
     def __init__(self, place: Path, root: Path) -> None:
-        self.place, self.root = place, root
+        self.place = place
+        self.root = root
 
     def describe(self) -> list[Metric]:
         return []  # or registering would read everything
 
     def collect(self) -> Iterator[Metric]:
         with Table(self.place) as table:
-            totals, running, now = table.totals(), table.running(), time.time()
+            totals = table.totals()
+            running = table.running()
+            now = time.time()
         counts = {state: totals[state][0] if state in totals else 0 for state in (*ALIVE, *FINAL)}
         states = {(state,): counts[state] for state in ALIVE}
         yield _gauge("gpukit_jobs", "Jobs that have not ended", states, "state")

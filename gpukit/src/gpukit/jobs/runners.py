@@ -26,7 +26,9 @@ from gpukit.project.messages import RefusalError
 
 TOKEN = "GPUKIT_JOB_TOKEN"
 LOG_BYTES = 10 << 20  # a job's log is this file and the one before it
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+# linux/prctl.h
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 Command = tuple[list[str], dict[str, str], list[int]]  # argv, environment, and open files to inherit
 OF_THE_ENGINE = 125  # docker-run(1): the exit status of an error of the engine itself
 
@@ -296,7 +298,8 @@ def members(lease: dict[str, Any]) -> set[int]:
     """
     if lease.get("boot") != boot_id() or not lease.get("token"):
         return set()
-    every, mark = processes(), f"{TOKEN}={lease['token']}".encode()
+    every = processes()
+    mark = f"{TOKEN}={lease['token']}".encode()
     pid = lease.get("pid") or -1
     ours = pid in every and every[pid][3] == lease.get("born")
     found = set()

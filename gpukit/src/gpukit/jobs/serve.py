@@ -24,7 +24,8 @@ from gpukit.project.location import root as find_root
 from gpukit.project.messages import RefusalError, say
 
 PAUSE = 5.0  # seconds between starts of the server
-PROBE_SECONDS, PROBE_AGAIN = 120.0, 60.0
+PROBE_SECONDS = 120.0
+PROBE_AGAIN = 60.0
 PROBE = """
 import sys, torch
 names = []
@@ -41,8 +42,11 @@ class ServiceWorker(Worker):
     def __init__(self, place: Path, table: Table, lock: WorkerLock, gpus: list[str] | None, server: list[str]) -> None:
         root = place.parents[1]
         super().__init__(place, table, Inside(lambda *_: Project(root, os.environ), lock), gpus, self._project)
-        self.lock, self.root = lock, root
-        self.command, self.server, self.server_from = server, None, 0.0
+        self.lock = lock
+        self.root = root
+        self.command = server
+        self.server = None
+        self.server_from = 0.0
         self.probe: subprocess.Popen[str] | None = None
         self.probe_at = self.probe_until = 0.0
         self.suspect = 0  # the job after whose failure the GPUs are probed
@@ -114,7 +118,8 @@ class ServiceWorker(Worker):
     def _finish(self, active: Active) -> None:
         super()._finish(active)
         if active.number not in self.active and self.table.get(active.number)["state"] == "failed":
-            self.suspect, self.probe_at = active.number, 0.0
+            self.suspect = active.number
+            self.probe_at = 0.0
 
     def _check_gpus(self) -> None:
         free = self._free() if self.gpus else []
@@ -139,7 +144,8 @@ class ServiceWorker(Worker):
             return
         if self.probe.poll() is None:
             self.probe.kill()  # and not waited for: a process in a hung driver does not end
-            error, text = f"no result within {PROBE_SECONDS:.0f} s", ""
+            error = f"no result within {PROBE_SECONDS:.0f} s"
+            text = ""
         else:
             text = (self.probe.communicate()[0].strip().splitlines() or [""])[-1][:500]
             error = "" if self.probe.returncode == 0 else text or f"exit status {self.probe.returncode}"
@@ -152,7 +158,8 @@ class ServiceWorker(Worker):
         if cuda["error"] and self.suspect:
             note = self.table.get(self.suspect)["note"]
             self.table.update(self.suspect, note=f"{note}; after it, a GPU could not be used ({cuda['error']})")
-        self.cuda, self.suspect = cuda, 0
+        self.cuda = cuda
+        self.suspect = 0
         self.probe_at = time.monotonic() + PROBE_AGAIN if cuda["error"] else float("inf")
         self.report()
 

@@ -45,7 +45,9 @@ from gpukit.project.location import root as find_root
 from gpukit.project.messages import RefusalError
 
 HOSTS = ("localhost", "127.0.0.1", "[::1]", "jobs")
-BODY_BYTES, LOG_BYTES, LINE_BYTES = 64 << 10, 20 << 20, 8 << 10
+BODY_BYTES = 64 << 10
+LOG_BYTES = 20 << 20
+LINE_BYTES = 8 << 10
 ENDED_SHOWN = 100
 OPEN = {("GET", "/"), ("GET", "/health"), ("POST", "/login"), ("DELETE", "/login")}  # without a token
 NOTHING_FROM_ELSEWHERE = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -73,7 +75,8 @@ class Guard:
     """What every request passes before the application: Host, Origin, the token, and the size of its body."""
 
     def __init__(self, app: Any, token: str) -> None:
-        self.app, self.token = app, token.encode()
+        self.app = app
+        self.token = token.encode()
         self.cookie = cookie_name(token)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -100,7 +103,8 @@ class Guard:
                 message = await receive()
                 if message["type"] != "http.request":
                     return
-                body, more = body + message.get("body", b""), message.get("more_body", False)
+                body = body + message.get("body", b"")
+                more = message.get("more_body", False)
                 if len(body) > BODY_BYTES:
                     raise HTTPException(413, f"A request has at most {BODY_BYTES} bytes.")
         except HTTPException as error:
@@ -115,7 +119,8 @@ class Guard:
         await self.app(scope, again, secured)
 
     def admit(self, scope: Any, headers: Headers) -> None:
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        hosts = headers.getlist("host")
+        origins = headers.getlist("origin")
         if len(hosts) != 1:
             raise HTTPException(400, "A request has one Host header.")
         if not re.fullmatch(rf"({'|'.join(map(re.escape, HOSTS))})(:\d+)?", hosts[0].lower(), re.ASCII):
@@ -295,16 +300,19 @@ def application(root: Path, any_command: bool = False) -> Guard:
 
     @app.get("/health")
     def health(request: Request) -> Response:
-        queue, ok = "", True
+        queue = ""
+        ok = True
         try:
             with Table(place, 2) as table:
                 counts = table.counts()
             states = ("running", "queued", "waiting", "held")
             queue = ", ".join(f"{counts[state]} {state}" for state in states if state in counts) or "empty"
             if WorkerLock(place).holder() is None:
-                ok, queue = False, "nothing processes the queue"
+                ok = False
+                queue = "nothing processes the queue"
         except RefusalError as error:
-            ok, queue = False, str(error)
+            ok = False
+            queue = str(error)
         try:
             cuda = json.loads((place / HEALTH).read_text(encoding="utf-8"))["cuda"]
         except (OSError, ValueError, KeyError):
@@ -372,7 +380,8 @@ class Log:
     """The end of a job's log, and what is added to it, across its rotation."""
 
     def __init__(self, path: Path, most: int) -> None:
-        self.path, self.file = path, None
+        self.path = path
+        self.file = None
         files = [one for one in (Path(f"{path}.1"), path) if one.exists()]
         skipped = max(0, sum(one.stat().st_size for one in files) - most)
         self.partial = bool(skipped)  # it begins in the middle of a line
@@ -409,7 +418,8 @@ class Log:
 
 async def log_of(place: Path, number: int, most: int, follow: bool) -> AsyncIterator[str]:
     """Its lines without escape codes; the last one may be incomplete."""
-    log, rest = await run_in_threadpool(Log, place / f"{number}.log", most), b""
+    log = await run_in_threadpool(Log, place / f"{number}.log", most)
+    rest = b""
     partial = log.partial
 
     def state() -> str:
@@ -422,9 +432,11 @@ async def log_of(place: Path, number: int, most: int, follow: bool) -> AsyncIter
             data = await run_in_threadpool(log.read)
             *lines, rest = re.split(rb"(?<=\n)|(?<=\r)(?=[^\n])", rest + data)
             if partial and lines:
-                lines, partial = lines[1:], False
+                lines = lines[1:]
+                partial = False
             if len(rest) > LINE_BYTES or (ended and not data):
-                lines, rest = [*lines, rest], b""
+                lines = [*lines, rest]
+                rest = b""
             text = await run_in_threadpool(lambda lines=lines: "".join(map(plain_part, lines)))
             if text:
                 yield text

@@ -44,7 +44,8 @@ def submit(root: Path, command: list[str], package: str, env: dict[str, str], co
     name, arguments = split(command[3:])
     if "--no-resume" in arguments:
         raise RefusalError("Omit --no-resume: a job has its own run, so it starts from scratch.")
-    after, hours = facts["after"], facts["max_hours"]
+    after = facts["after"]
+    hours = facts["max_hours"]
     if after is not None and not str(after).startswith("s"):
         raise RefusalError("A job on Slurm can wait only for a job on Slurm, such as --after s12.")
     options = ["--parsable", "--nodes=1"]
@@ -89,7 +90,9 @@ def check_out(root: Path, code: str, env: dict[str, str]) -> Path:
 
 def split(arguments: list[str]) -> tuple[str, list[str]]:
     """The value of --name, and the other arguments."""
-    name, others, words = "", [], iter(arguments)
+    name = ""
+    others = []
+    words = iter(arguments)
     for word in words:
         if word == "--name":
             name = next(words, "")
@@ -137,11 +140,14 @@ def jobs(root: Path) -> list[dict[str, Any]]:
 
 def refresh(root: Path, job: dict[str, Any], row: list[str] | None) -> None:
     """`row`: ID, state, time, and reason by squeue; None if it no longer lists the job."""
-    state, note = "", ""
+    state = ""
+    note = ""
     if row:
-        state, job["ran"] = STATES.get(row[1], "running"), elapsed(row[2]) or job["ran"]
+        state = STATES.get(row[1], "running")
+        job["ran"] = elapsed(row[2]) or job["ran"]
         if state == "queued":
-            state, note = ("held" if row[3] == NEVER else "queued"), "" if row[3] == "None" else row[3]
+            state = "held" if row[3] == NEVER else "queued"
+            note = "" if row[3] == "None" else row[3]
         if state == "running" and not job["starts"]:
             job.update(starts=1, started=time.time() - job["ran"])
     if not row or state in FINAL:
@@ -154,9 +160,11 @@ def refresh(root: Path, job: dict[str, Any], row: list[str] | None) -> None:
         if job["status"] and state == "failed":
             note = f"exit status {job['status']}"
         if job["wanted"] and state != "finished":
-            state, note = job["wanted"], ""
+            state = job["wanted"]
+            note = ""
         if not state:
-            state, note = "failed", "killed: Slurm no longer lists it, and it has not reported its end"
+            state = "failed"
+            note = "killed: Slurm no longer lists it, and it has not reported its end"
         ended = path.stat().st_mtime if path.exists() else time.time()
         job.update(ended=ended, starts=job["starts"] or int((root / job["log"]).exists()))
     job.update(state=state, note=note)

@@ -49,7 +49,10 @@ class Active:
     """A job that runs, as its worker knows it."""
 
     def __init__(self, job: dict[str, Any], lease: dict[str, Any], started: Started, gpus: list[str]) -> None:
-        self.job, self.lease, self.started, self.gpus = job, lease, started, gpus
+        self.job = job
+        self.lease = lease
+        self.started = started
+        self.gpus = gpus
         self.number = job["id"]
         self.begun = self.counted = time.monotonic()
         self.ending = ""  # the state that it gets because of us; "interrupted": the worker stops
@@ -86,7 +89,11 @@ class Worker:
         self.limits = limits
         self.used = 0.0  # GPU-hours of jobs that have ended
         self.refused: set[tuple[int, bool]] = set()  # jobs that were not started, and whether by the budget
-        self.place, self.table, self.runner, self.gpus, self.project = place, table, runner, gpus, project
+        self.place = place
+        self.table = table
+        self.runner = runner
+        self.gpus = gpus
+        self.project = project
         self.active: dict[int, Active] = {}
         self.stopping = 0
         self.preparing = False
@@ -224,7 +231,8 @@ class Worker:
         return [gpu for gpu in self.gpus or ["cpu"] if gpu not in taken]
 
     def _start_what_fits(self) -> None:
-        slots, env = self.gpus or ["cpu"], None
+        slots = self.gpus or ["cpu"]
+        env = None
         jobs = self.table.next()
         over_budget = 0
         for job in jobs:
@@ -299,7 +307,8 @@ class Worker:
 
     def code(self, job: dict[str, Any]) -> Path:
         """The folder in which a job runs: a checkout of its code, or the project for one of `submit --latest`."""
-        root, folder = self.place.parents[1], self.place / str(job["id"])
+        root = self.place.parents[1]
+        folder = self.place / str(job["id"])
         if not job["code"]:
             return root
         try:
@@ -342,7 +351,8 @@ class Worker:
             return
         if active.seconds > KEEP_RAN:
             self.table.update(active.number, ran=job["ran"] + active.seconds)
-            job["ran"], active.counted = job["ran"] + active.seconds, time.monotonic()
+            job["ran"] = job["ran"] + active.seconds
+            active.counted = time.monotonic()
         if job["wanted"]:
             self._end(active, job["wanted"])
         elif job["max_hours"] and job["ran"] + active.seconds > job["max_hours"] * 3600:
@@ -355,13 +365,16 @@ class Worker:
         """Send SIGTERM, once: training saves and exits. The first reason counts."""
         if active.ending:
             return
-        active.ending, active.deadline = state, time.monotonic() + self.grace
+        active.ending = state
+        active.deadline = time.monotonic() + self.grace
         say(f"Job {active.number}: {state}; it has {self.grace:.0f} seconds to save.")
         self.runner.signal(active.lease, signal.SIGTERM)
 
     def _finish(self, active: Active) -> None:
         """The job's first process has ended: end what it left, prove that it is gone, and record the outcome."""
-        number, lease, code = active.number, active.lease, active.started.process.returncode
+        number = active.number
+        lease = active.lease
+        code = active.started.process.returncode
         if active.outcome is None:  # once: the container is removed below, and writing that down may fail
             active.outcome = self.runner.outcome(lease, code)
         state, note, status = active.outcome

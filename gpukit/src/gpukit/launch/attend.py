@@ -19,7 +19,9 @@ from gpukit.host import podman
 from gpukit.host.engine import Engine, copy
 from gpukit.project import interrupts
 
-ENGINE_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
+ENGINE_FAILED = 125
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
 YOUNG = 1.0  # seconds in which a container's first process may not listen to signals yet, and has nothing to save
 CTRL_C = b"\x03"
 # How an engine's own errors begin. Programs may begin theirs in the same way.
@@ -49,7 +51,8 @@ class Attended:
     """`docker run` in the foreground. Signals go to the container itself: the docker command gives up at the third."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        self.engine, self.name = engine, name
+        self.engine = engine
+        self.name = name
         self.process: subprocess.Popen[bytes] | None = None
         self.stopped = 0
         self.begun = 0.0

@@ -51,7 +51,8 @@ def clean(
     if not parts:
         say("There is nothing of this project to remove.")
         return 0
-    terminal, chosen = sys.stdin.isatty(), []
+    terminal = sys.stdin.isatty()
+    chosen = []
     for part in parts:
         print(*part.lines, sep="\n", flush=True)
         if part.note:
@@ -108,7 +109,8 @@ def built_here(project: Project, containers: list[Found], kept: list[str]) -> Pa
             name = found.name
             say(f"{name} runs in VS Code, so it and its image are kept: close VS Code, or run `./launch stop` first.")
     containers = containers + [found for found in theirs if not found.running]
-    pictures, nets = images(project, theirs), networks(project, containers)
+    pictures = images(project, theirs)
+    nets = networks(project, containers)
     lines = [f"  {'':>8}  container {found.name}" for found in containers]
     lines += [f"  {'':>8}  network {name}" for name in nets]
     sizes = layers.added(project, [identity for identity, _, _ in pictures]) if pictures else {}
@@ -186,7 +188,8 @@ def networks(project: Project, going: list[Found]) -> list[str]:
     """The networks that initialize.sh and compose made for this project, when nothing but what goes is in them."""
     if not compose.there(project):
         return []
-    own_one, gone = f"{project.slug}-{project.env.get('USER') or 'me'}", {found.name for found in going}
+    own_one = f"{project.slug}-{project.env.get('USER') or 'me'}"
+    gone = {found.name for found in going}
     wanted = (f"name=^{own_one}$", f"label=com.docker.compose.project={compose.name(project)}")
     lists = [project.engine.get("network", "ls", f"--filter={one}", "--format={{.Name}}").split() for one in wanted]
     found = dict.fromkeys(lists[0] + lists[1])

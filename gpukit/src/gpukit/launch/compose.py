@@ -124,7 +124,9 @@ def wait(project: Project) -> list[str]:
     containers = project.engine.call(*command(project, "ps", "--all", "--quiet"), stdin=override(project).encode())[1]
     form = "{{.Name}},{{.State.Status}},{{.State.ExitCode}},{{.RestartCount}}"
     form += ',{{if .State.Health}}{{.State.Health.Status}}{{end}},{{index .Config.Labels "com.docker.compose.service"}}'
-    until, reported, failed = time.monotonic() + SECONDS, set[str](), list[str]()
+    until = time.monotonic() + SECONDS
+    reported = set[str]()
+    failed = list[str]()
     while True:
         starting = {}
         found = project.engine.call("inspect", f"--format={form}", *containers.split())[1]

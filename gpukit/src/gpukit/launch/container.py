@@ -51,7 +51,8 @@ def flags(project: Project, name: str, role: str, remote: bool = True) -> list[s
 
 def workspace(project: Project) -> list[dict[str, Any]]:
     """The mount of the project's folder; for a job, of its checkout and of what it shares with the project."""
-    mount, target = project.config.workspace_mount, project.config.workspace_folder
+    mount = project.config.workspace_mount
+    target = project.config.workspace_folder
     if not mount or project.code == project.root:
         return [mount] if mount else []
     from gpukit.host import frozen, shared  # here, because only jobs need them
@@ -73,7 +74,8 @@ def passed(project: Project, variables: list[str]) -> tuple[list[str], dict[str,
 
     `variables`: NAME, with the value that it has here, or NAME=VALUE.
     """
-    found, values = [], {}
+    found = []
+    values = {}
     for variable in variables:
         name, given, value = variable.partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
@@ -171,7 +173,8 @@ def run(
     `ready`: the image is there. `trial`: the command reads no input, and has failed because of Ctrl-C if that preceded.
     """
     name = f"{project.tag}-run-{secrets.token_hex(2)}"
-    publish, (more, values) = published(project, ports or []), passed(project, variables or [])
+    publish = published(project, ports or [])
+    (more, values) = passed(project, variables or [])
     own_flags = [*flags(project, name, "run"), *publish, *more]
     arguments = ["run", "--rm", *terminal_flags(reads=not trial), *own_flags, project.tag, *command]
     if project.show_start(*arguments):
@@ -218,8 +221,10 @@ def run_detached(
 ) -> int:
     if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise RefusalError(f"{name!r} is not a container name: use letters, digits, dots, dashes, and underscores.")
-    short, name = name, f"{project.tag}-run" + f"-{name}" * bool(name)
-    publish, (more, values) = published(project, ports or []), passed(project, variables or [])
+    short = name
+    name = f"{project.tag}-run" + f"-{name}" * bool(name)
+    publish = published(project, ports or [])
+    (more, values) = passed(project, variables or [])
     arguments = ["--detach", *flags(project, name, "run"), *publish, *more, project.tag, *command]
     if project.show_start("run", *arguments):
         return 0
@@ -391,7 +396,8 @@ def passing_on(tell: Callable[[int], object], attended: bool) -> Iterator[None]:
 
 def wait_for_output(name: str, silent: Callable[[], bool], age: float) -> bool:
     """Whether a program is not silent, which is waited for if it has just started; `age`: for how long it has run."""
-    limit, announced = time.monotonic() + JUST_STARTED - max(age, 0), False
+    limit = time.monotonic() + JUST_STARTED - max(age, 0)
+    announced = False
     while silent():
         if time.monotonic() > limit:
             say(f"{name} is running and has not printed anything yet: `./launch logs -f` waits for its output.")

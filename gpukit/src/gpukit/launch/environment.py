@@ -103,7 +103,9 @@ class Environment:
             raise RefusalError("stack.json has no `native` part yet: `./launch update` adds it.")
         self.gpu = project.gpus is not None
         self.cuda = facts["cuda"] if self.gpu else None
-        self.torch, self.driver, self.patterns = facts["torch"], facts["driver"], facts["protected"]
+        self.torch = facts["torch"]
+        self.driver = facts["driver"]
+        self.patterns = facts["protected"]
         self.index = facts["index"] if self.gpu else facts["cpu_index"]
         self.allocator_cap = facts["allocator_cap"]
         self.package_index = facts["package_index"] or not self.gpu  # whether its build supports every target
@@ -123,7 +125,8 @@ class Environment:
         # a home directory may be shared by machines of another kind
         self.path = home / f"{project.name}-{platform.machine()}-{flavour}{own_inputs(project)}"
         self.interpreter = self.path / "bin/python"
-        self.record, self.stamp = self.path / "protected.txt", self.path / STAMP
+        self.record = self.path / "protected.txt"
+        self.stamp = self.path / STAMP
         self.torch_index = self.path / "torch-index.txt"  # verify reads it; exists if torch is not from PyTorch's index
         self.pythonpath = "" if is_adopted(project.code) else str(project.code / "src")  # of what is started in it
         self.held: list[int] = []
@@ -161,7 +164,8 @@ class Environment:
 
     def current(self, except_gpukit: bool = False, exact: bool = False) -> bool:
         """Whether it is what is wanted, and has every package that was installed with it. `exact`: in that version."""
-        made, wanted = self.made(), self.wanted()
+        made = self.made()
+        wanted = self.wanted()
         packages = made.pop("installed", None)
         if except_gpukit:
             made["gpukit"] = wanted["gpukit"]
@@ -183,7 +187,8 @@ class Environment:
         Raises:
             RefusalError: it cannot be created, or a protected package in it was changed.
         """
-        using, waiting = Path(f"{self.path}.use"), f"Another command recreates {self.path.name}: waiting for it."
+        using = Path(f"{self.path}.use")
+        waiting = f"Another command recreates {self.path.name}: waiting for it."
         while True:
             use = locked(using, fcntl.LOCK_SH, waiting)
             if not fresh and self.current(exact=exact):
@@ -214,7 +219,8 @@ class Environment:
     def set_up(self, fresh: bool, exact: bool = False) -> None:
         if self.current(exact=exact) and not fresh:
             return  # by the command that this one waited for
-        made, wanted = self.made(), self.wanted()
+        made = self.made()
+        wanted = self.wanted()
         create = fresh or {name: made.get(name) for name in self.base} != self.base or not self.interpreter.exists()
         if create:
             self.make_room()
@@ -355,7 +361,8 @@ class Environment:
 
     def uv(self, *arguments: str, **more: str) -> None:
         """Run uv with its progress on stderr; without the network, run it again on its cache alone."""
-        command, env = self.command(*arguments), self.settings(more)
+        command = self.command(*arguments)
+        env = self.settings(more)
         code, output = stream(command, env, keep=self.held)
         if code and match_signs(output, "uv-unreachable") and "UV_OFFLINE" not in env:
             say("The network does not respond, so uv uses its cache alone.")

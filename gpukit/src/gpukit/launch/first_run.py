@@ -27,7 +27,9 @@ from gpukit.project.messages import RefusalError, announced, say
 MINUTES = 1  # of training, at most; as said in `Way`
 ANSWER = 5.0  # seconds for each answer of the engine
 INTERRUPTED = 130, 143  # the exit status after Ctrl-C, and when it was terminated
-WIDTH, HEIGHT = 60, 10  # of the plot
+# of the plot
+WIDTH = 60
+HEIGHT = 10
 
 
 class Way(NamedTuple):
@@ -163,7 +165,8 @@ def report(way: Way, package: str, run: Path, here: Path) -> None:
     held_out = [(row["step"], row["held_out_loss"]) for row in rows if is_number(row.get("held_out_loss"))]
     if losses:
         on_held_out = f"; on held-out data: {held_out[-1][1]:.3g}" if held_out else ""
-        first, last = losses[0], losses[-1]
+        first = losses[0]
+        last = losses[-1]
         print(f"\nLoss: {first[1]:.3g} at step {first[0]}, {last[1]:.3g} at step {last[0]}{on_held_out}\n")
         print("\n".join(plot({"*": losses, "o": held_out})))
         print("\n  * training   o held-out data\n" if held_out else "")
@@ -174,9 +177,11 @@ def report(way: Way, package: str, run: Path, here: Path) -> None:
         print(f"The GPU was requested, but PyTorch found none and trained on the CPU: {why}.")
     further = f"{way.launch} run -- python -m {package}.train"
     if (way.project.root / "notebooks").is_dir():
-        other, what = f"{way.launch} notebook", "JupyterLab, with notebooks/quickstart.ipynb"
+        other = f"{way.launch} notebook"
+        what = "JupyterLab, with notebooks/quickstart.ipynb"
     else:
-        other, what = f"{way.launch} verify", "check everything that this project expects of this machine"
+        other = f"{way.launch} verify"
+        what = "check everything that this project expects of this machine"
     print("\nNext:")
     if here != way.project.root:
         print(f"  cd {shlex.quote(os.path.relpath(way.project.root, here))}")
@@ -213,7 +218,8 @@ def plot(curves: dict[str, list[tuple[int, float]]]) -> list[str]:
     """Lines of text with these points; later curves are drawn over earlier ones."""
     points = [point for curve in curves.values() for point in curve]
     last = max(step for step, _ in points)
-    low, high = min(value for _, value in points), max(value for _, value in points)
+    low = min(value for _, value in points)
+    high = max(value for _, value in points)
     rows = [[" "] * WIDTH for _ in range(HEIGHT)]
     for mark, curve in curves.items():
         for step, value in curve:

@@ -50,7 +50,8 @@ def gpu_serves(environment: Environment, loaded: str | None, system: tuple[int, 
     """Refuse what torch would fail on later, and with fewer words."""
     if not environment.gpu:
         return
-    torch, floor = f"PyTorch {environment.torch}", environment.driver
+    torch = f"PyTorch {environment.torch}"
+    floor = environment.driver
     targets = environment.project.stack.get("targets", {}).values()
     if machine() not in {target["arch"] for target in targets if target["capability"]}:
         raise RefusalError(f"No GPU that this project is for is in a machine like this one ({machine()}); {WITHOUT}.")
@@ -70,7 +71,8 @@ def gpu_serves(environment: Environment, loaded: str | None, system: tuple[int, 
 
 def variables(project: Project, environment: Environment) -> dict[str, str]:
     """The environment of programs: this shell's, what devcontainer.json sets, and the Python of the environment."""
-    config, env = project.config, dict(project.env)
+    config = project.config
+    env = dict(project.env)
     mounts = [*config.mounts, *([config.workspace_mount] if config.workspace_mount else [])]
     places = {mount["target"]: mount["source"] for mount in mounts if mount["target"] and mount["type"] == "bind"}
     defaults = {name: value for name, value in config.env_files if value is not None}
@@ -272,7 +274,8 @@ def start(
     project: Project, name: str, command: list[str], values: dict[str, str] | None = None, **facts: Any
 ) -> dict[str, Any]:
     environment = ready(project)
-    log, status = folder(project) / f"{name}.log", folder(project) / f"{name}.status"
+    log = folder(project) / f"{name}.log"
+    status = folder(project) / f"{name}.status"
     status.unlink(missing_ok=True)
     env = {**variables(project, environment), **(values or {})}
     with log.open("wb") as output:
@@ -310,7 +313,8 @@ def logs(project: Project, name: str = "", follow: bool = False, as_json: bool =
     name = name or next(iter(entries), "")
     if name not in entries:
         raise RefusalError(f"There are no logs{f' of {name}' * bool(name)}: nothing was started in the background.")
-    entry, log = entries[name], folder(project) / f"{name}.log"
+    entry = entries[name]
+    log = folder(project) / f"{name}.log"
     if as_json:
         text = log.read_text(encoding="utf-8", errors="replace")
         print(json.dumps({"name": name, "running": alive(entry), "text": text}))

@@ -68,7 +68,8 @@ def lines(found: dict[str, list], protected: list[str], cpu: bool = False) -> st
         if (
             not cpu and name in TORCH and re.fullmatch(r"[\d.]+(\+\w+)?", version)
         ):  # NVIDIA's own builds are pre-releases
-            own, version = False, version.partition("+")[0]
+            own = False
+            version = version.partition("+")[0]
         text += f"{'# ' if own or address else ''}{name}=={version}\n"
     return text
 
@@ -102,7 +103,8 @@ def base_digest(project: Project, write: bool) -> int:
 
 
 def unpin(project: Project) -> int:
-    path, dockerfile = project.root / "requirements.txt", project.config.dockerfile
+    path = project.root / "requirements.txt"
+    dockerfile = project.config.dockerfile
     mine(path)
     text = pyproject.read(dockerfile)
     loose = BASE.sub(r"\1\2", text)

@@ -20,7 +20,9 @@ UNKNOWN = (
     "--no-credentials keeps secrets from a program, and what git ignores in this repository may be data or secrets: "
     "leave it out, or run the program in a generated project."
 )
-CREDENTIALS, NETWORK = "credentials", "network"  # what a container is without
+# what a container is without
+CREDENTIALS = "credentials"
+NETWORK = "network"
 # Variables of the host that configurations may contain.
 HARMLESS = ("HOME", "USER", "GPUS", "GPUKIT_MEMORY_FRACTION", "BASE_IMAGE", "UV_INDEX", "UV_HTTP_TIMEOUT")
 # Of runArgs: how the container computes. All others may give access to files, networks, or privileges of the host.

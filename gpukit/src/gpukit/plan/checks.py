@@ -20,7 +20,8 @@ OUTSIDE = "Use the stack that `gpukit plan --for {id}` recommends."
 )
 def torch(probes: Any, stack: Stack) -> Finding:
     """PyTorch runs on a GPU only if it has code compiled for its capability, or PTX for an older one."""
-    target, answers = probes.target, probes.answers
+    target = probes.target
+    answers = probes.answers
     if target.arch not in stack.kernels:
         seen = f"{stack.base} {stack.release} is for {', '.join(stack.kernels)}"
         return problem(
@@ -42,7 +43,8 @@ def torch(probes: Any, stack: Stack) -> Finding:
         )
     kernels = stack.kernels[target.arch]
     has = f"SASS {' '.join(kernels.sass) or 'none'}" + (f", PTX {' '.join(kernels.ptx)}" if kernels.ptx else "")
-    seen, expected = f"torch {stack.torch} has {has}", f"capability {target.capability}"
+    seen = f"torch {stack.torch} has {has}"
+    expected = f"capability {target.capability}"
     kind = runs(target.capability, kernels.sass, kernels.ptx)
     if kind == "sass":
         return passed(f"{seen}, which runs on {target.capability}")

@@ -28,7 +28,8 @@ class Client:
     """
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.bytes = seconds, 0
+        self.seconds = seconds
+        self.bytes = 0
         self.proxies = urllib.request.getproxies()
         self.idle: dict[tuple[str, str], list[http.client.HTTPConnection]] = defaultdict(list)
         self.places = threading.Semaphore(CONNECTIONS)
@@ -119,7 +120,9 @@ class Client:
         return answer, body
 
     def _connection(self, parts: urllib.parse.SplitResult, proxy: str | None) -> http.client.HTTPConnection:
-        secure, host, port = parts.scheme == "https", parts.hostname or "", parts.port
+        secure = parts.scheme == "https"
+        host = parts.hostname or ""
+        port = parts.port
         if proxy:
             through = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
             if secure:

@@ -25,7 +25,9 @@ from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import Stack, StackError, load, minor, version
 
-SECONDS, TRIES = 3.5, 2  # for an answer of such an index: who calls `add` waits for it
+# for an answer of such an index: who calls `add` waits for it
+SECONDS = 3.5
+TRIES = 2
 Received = dict  # answers of indexes, see Indexes
 CAUSES = (
     "pinned-wheel-does-not-fit",
@@ -348,7 +350,8 @@ def renew(folder: Path) -> str:
     """
     path = folder / dependencies.edited(folder)
     try:
-        stack, text = load(located("stack.json", folder)), pyproject.read(path)
+        stack = load(located("stack.json", folder))
+        text = pyproject.read(path)
         pins = [pin for pin in map(pinned, dependencies.editor(folder, text).values()) if pin]
     except (StackError, RefusalError):
         return ""

@@ -127,7 +127,9 @@ class Indexes:
         """`received`: answers that are not asked for again, of another platform in the same run. `seconds`: for each
         try to get an answer.
         """
-        self.platform, self.received, self.tries = platform, {} if received is None else received, tries
+        self.platform = platform
+        self.received = {} if received is None else received
+        self.tries = tries
         self.urls = [url.rstrip("/") for url in urls]
         self.client = Client(seconds)
         self.read: dict[tuple[str, str], bytes] = {}
@@ -246,7 +248,8 @@ class Indexes:
         user = password = None
         for each in (parts, *map(urllib.parse.urlsplit, self.urls)):
             if each.username and each.hostname == parts.hostname:
-                user, password = urllib.parse.unquote(each.username), urllib.parse.unquote(each.password or "")
+                user = urllib.parse.unquote(each.username)
+                password = urllib.parse.unquote(each.password or "")
                 break
         else:
             with contextlib.suppress(OSError, netrc.NetrcParseError):
@@ -259,7 +262,10 @@ class _Parts(io.RawIOBase):
     """A file on a server, of which only the parts that are read are requested."""
 
     def __init__(self, indexes: Indexes, url: str) -> None:
-        self.indexes, self.url, self.at, self.read_bytes = indexes, url, 0, 0
+        self.indexes = indexes
+        self.url = url
+        self.at = 0
+        self.read_bytes = 0
         answer = indexes.head(url)
         self.size = int(answer.headers.get("Content-Length") or 0) if answer else 0
         if not self.size or (answer and answer.headers.get("Accept-Ranges", "").lower() != "bytes"):

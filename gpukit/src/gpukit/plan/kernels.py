@@ -29,9 +29,11 @@ def kernels(
     """
     if not capability:
         return []
-    known, found = data("kernels"), []
+    known = data("kernels")
+    found = []
     for package, facts in known["packages"].items():
-        libraries, installed = facts.get(arch), packages.get(package, "")
+        libraries = facts.get(arch)
+        installed = packages.get(package, "")
         if libraries and "+" not in installed and version(installed) >= version(facts["version"]):
             named = (required_by or {}).get(package) or package
             judged = _judged(package, installed, facts, libraries, capability, cuda, named)
@@ -58,7 +60,8 @@ def _judged(
 ) -> Finding:
     names = {"package": package, "version": installed, "capability": capability, "cuda": cuda, "named": named}
     library = nearest(cuda, libraries)
-    sass, ptx = tuple(libraries.get(library, ())), tuple(facts.get("ptx", ()))
+    sass = tuple(libraries.get(library, ()))
+    ptx = tuple(facts.get("ptx", ()))
     kind = runs(capability, sass, ptx) if library else None
     seen = f"{package} {facts['version']} has {Code(sass, ptx)}" if library else f"for CUDA {', '.join(libraries)}"
     optional = facts.get("optional", False)
@@ -81,7 +84,8 @@ def _triton(installed: str, compiles: list[str], capability: str) -> Finding:
 
 def _recipes(known: list[dict[str, str]], capability: str, cuda: str) -> str:
     """The low-precision recipes that Transformer Engine accepts there."""
-    own, found = version(capability), []
+    own = version(capability)
+    found = []
     for each in known:
         above = each["below"] and own >= version(each["below"])
         if own >= version(each["from"]) and not above and version(cuda) >= version(each["cuda"]):

@@ -63,12 +63,17 @@ class Probes:
 
         `others`: the project's other targets, which have to be supported too.
         """
-        self.stack, self.id, self.driver, self.refresh = stack, id, driver, refresh
-        self.today, self.answers = today or date.today(), answers or "--answers"
+        self.stack = stack
+        self.id = id
+        self.driver = driver
+        self.refresh = refresh
+        self.today = today or date.today()
+        self.answers = answers or "--answers"
         self.target: Target = stack.targets[id]
         self.whole = replace(stack, targets={**(others or {}), **stack.targets})
         self.release = stacks.for_driver(stack, self.whole.targets, driver) if driver else None  # for that driver
-        self.cards, self.batch_size = cards or memories(id), batch_size
+        self.cards = cards or memories(id)
+        self.batch_size = batch_size
         self.asked: dict[str, float] = {}
         self.received: dict[object, object] = {} if received is None else received  # of the package indexes
         self.native = RECORD.is_file() and str(RECORD).startswith(sys.prefix)
@@ -161,7 +166,8 @@ def main(options: argparse.Namespace) -> int:
         RefusalError: the hardware is not known, or the project cannot be read
     """
     hide = mask(root())
-    project, given = find_root(), options.targets
+    project = find_root()
+    given = options.targets
     try:
         stack = load() if project else None
     except StackError as error:
@@ -176,7 +182,8 @@ def main(options: argparse.Namespace) -> int:
         raise RefusalError(f"{options.driver!r} is not a driver's version: write it as in `--driver 580`.", code=2)
     if options.batch_size is not None and options.batch_size < 1:
         raise RefusalError("A batch has at least one sample: write it as in `--batch-size 64`.", code=2)
-    found, received = dict[str, Planned](), dict[object, object]()
+    found = dict[str, Planned]()
+    received = dict[object, object]()
     for id, cards in asked.items():
         of = for_target(stack, id)
         answers = stacks.update_answers(stack, id) if stack else ""
@@ -229,7 +236,8 @@ def plan(stack: Stack, probes: Probes, project: bool) -> tuple[list[Finding], An
     """The findings about one target, and its packages."""
     selected = [each for each in CHECKS if project or not each.project]
     if probes.native:
-        stack, selected = stacks.natively(stack), [checks.driver, memory.memory, memory.rent]
+        stack = stacks.natively(stack)
+        selected = [checks.driver, memory.memory, memory.rent]
     with running.status_line() as say:
         findings = running.run(selected, probes, stack, lambda _, each: say(f"{probes.id}: {each.title}"))
         say(f"{probes.id}: Packages")
@@ -241,9 +249,11 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
     started = time.monotonic()
     folder = root()
     if stack.standalone and not (folder / "pyproject.toml").is_file():
-        found, answer = [skipped("no-pyproject")], None
+        found = [skipped("no-pyproject")]
+        answer = None
     elif probes.target.arch not in stack.kernels:
-        found, answer = [skipped("needed-check-failed", check="torch")], None
+        found = [skipped("needed-check-failed", check="torch")]
+        answer = None
     else:
         requirements = wanted(folder)
         pinned = extensions.judge(requirements, stack)  # which asks nobody
@@ -258,7 +268,8 @@ def look_at_packages(probes: Probes, stack: Stack) -> tuple[list[Finding], Answe
             target = probes.target
             found += kernels.kernels(versions, target.capability or "", target.arch, stack.cuda or "", required_by)
         except RefusalError as error:
-            found, answer = [probes.not_asked(error), *pinned], None
+            found = [probes.not_asked(error), *pinned]
+            answer = None
     if not found[0].id:
         found[0] = replace(found[0], id="packages", title="Packages")
     found[0] = replace(found[0], seconds=round(time.monotonic() - started, 3))
@@ -298,7 +309,8 @@ def show(found: dict[str, Planned], proved: list[Finding], project: str, as_json
         document = {"schema": 1, "tool": "plan", "project": project, "exit_code": code, "targets": targets}
         print(json.dumps({**document, **({"prove": to_json("plan", project, proved)} if proved else {})}, indent=2))
         return code
-    width, color = shutil.get_terminal_size().columns, use_color(sys.stdout)
+    width = shutil.get_terminal_size().columns
+    color = use_color(sys.stdout)
     sections = []
     for id, each in found.items():
         lines = [f"{id}: {data('cards')[id]['label']}", "", table(each.findings, width, color)]

@@ -51,7 +51,9 @@ def memory(probes: Any, stack: Stack) -> Finding:
     if "why" in found:
         return skipped("memory-not-computed", reason=found["why"])
     share = stack.memory.fraction or usual() if probes.target.unified_memory else USABLE
-    fixed, each, batch = found["fixed"] + found["context"], max(1, found["per_sample"]), found["batch_size"]
+    fixed = found["fixed"] + found["context"]
+    each = max(1, found["per_sample"])
+    batch = found["batch_size"]
     need = fixed + each * batch
     fits = {size: max(0, int((size * 2**30 * share - fixed) // each)) for size in sorted(probes.cards)}
     seen = f"batch size {batch:,} needs {gb(need)} GB in {found['dtype']}; the largest batch that fits: "
@@ -63,9 +65,11 @@ def memory(probes: Any, stack: Stack) -> Finding:
         id = "model-too-large" if len(none) == len(fits) else "model-too-large-for-some-cards"
         if id == "model-too-large" or len(small) < len(fits):
             return problem(id, seen, need=gb(fixed + each), cards=sizes_of(none))
-    id, fit = "some-cards-too-small", fits[small[0]]
+    id = "some-cards-too-small"
+    fit = fits[small[0]]
     if len(small) == len(fits):
-        id, fit = "card-too-small", max(fits.values())
+        id = "card-too-small"
+        fit = max(fits.values())
     return problem(id, seen, batch=batch, need=gb(need), cards=sizes_of(small), fits=fit)
 
 
@@ -73,7 +77,8 @@ def memory(probes: Any, stack: Stack) -> Finding:
 def rent(probes: Any, stack: Stack) -> Finding:
     """The four values that providers of machines filter by: without the capability, a CUDA version alone also gives
     cards that this PyTorch has no kernels for. Data and checkpoints need disk space of their own."""
-    target, found = probes.target, vars(probes).get("trace", {})
+    target = probes.target
+    found = vars(probes).get("trace", {})
     if not (target.capability and stack.cuda):
         return skipped("target-without-gpu")
     least = min(probes.cards)  # unless the memory was computed

@@ -237,7 +237,8 @@ class Index:
     """The index on loopback, with two views of each package: `fit` has what can be installed, `all` every version."""
 
     def __init__(self, question: Question, received: dict[object, object] | None) -> None:
-        self.uv, self.question = uv.program(), question
+        self.uv = uv.program()
+        self.question = question
         self.indexes = Indexes(question.indexes, question.platform, received)
         self.torch_index: tuple[str, ...] = ()
         self.given: dict[str, list[File]] = {}  # the wheels that requirements name by URL
@@ -310,7 +311,8 @@ class Index:
     def package(self, name: str, pin: str, newest: str) -> Package:
         releases = self.of(name)
         dates = self.dates(name) if newest and newest != pin else {}
-        release, best = releases.get(same(pin)), releases.get(same(newest)) if newest else None
+        release = releases.get(same(pin))
+        best = releases.get(same(newest)) if newest else None
         file = release.file if release else None
         return Package(
             pin,

@@ -73,7 +73,8 @@ def read(file: str) -> Built | None:
     if not file.endswith(".whl") or len(parts) not in (5, 6):
         return None
     public, _, local = parts[1].lower().partition("+")
-    name, tags = normalised(parts[0]), tuple(parts[-3:])
+    name = normalised(parts[0])
+    tags = tuple(parts[-3:])
     said, unknown = _parts(local.replace("_", "."))
     if len(parts) == 6 and not parts[2].isdigit():  # a build tag that says something
         unknown = unknown or parts[2]
@@ -152,7 +153,8 @@ def _torch(text: str, cuda: tuple[int, ...]) -> str:
     """2.10.0, or digits alone: 28 is 2.8, 211 is 2.11, and 251 is 2.5.1."""
     if "." in text:
         return text
-    major, rest = text[0], text[1:]
+    major = text[0]
+    rest = text[1:]
     two = rest[:2]
     older = major == "2" and len(cuda) > 1 and cuda < TWO_DIGITS_FROM
     digits = 2 if len(two) == 2 and two[0] != "0" and int(two) <= LARGEST_MINOR and not older else 1
@@ -169,7 +171,8 @@ def _cuda(text: str) -> str:
 
 def misfit(built: Built, need: Need) -> str:
     """Why a wheel does not fit, in a word; empty if nothing in its name is against it."""
-    own, cuda = version(need.torch)[:2], version(built.cuda)
+    own = version(need.torch)[:2]
+    cuda = version(built.cuda)
     if built.unknown:
         return "unknown"
     if built.other:

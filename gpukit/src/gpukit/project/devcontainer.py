@@ -90,7 +90,8 @@ def load(path: Path | str, env: Mapping[str, str], root: Path | None = None) -> 
         )
     default_mount = f"type=bind,source=${{localWorkspaceFolder}},target=/workspaces/{root.name}"
     workspace_mount = raw.get("workspaceMount", default_mount)
-    containers, remotes = raw.get("containerEnv") or {}, raw.get("remoteEnv") or {}
+    containers = raw.get("containerEnv") or {}
+    remotes = raw.get("remoteEnv") or {}
     run_args = [str(value) for value in replaced(raw.get("runArgs") or [])] + hardening(raw)
     return Config(
         path=path,

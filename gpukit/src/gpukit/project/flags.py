@@ -36,7 +36,9 @@ def take(rest: list[str]) -> Option:
     if argument.startswith("--"):
         name, equals, value = argument.partition("=")
     else:
-        name, equals, value = argument[:2], argument[2:], argument[2:].removeprefix("=")
+        name = argument[:2]
+        equals = argument[2:]
+        value = argument[2:].removeprefix("=")
     name = LONG.get(name, name)
     if not argument.startswith("-"):
         return Option(argument, "", argument, "is not an option, so docker would take it for the image")

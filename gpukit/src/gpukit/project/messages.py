@@ -21,7 +21,10 @@ class RefusalError(Exception):
 
     def __init__(self, message: str, code: int = 1, kind: str = "", id: str = "", output: str = "") -> None:
         super().__init__(message)
-        self.code, self.kind, self.id, self.output = code, kind, id, output
+        self.code = code
+        self.kind = kind
+        self.id = id
+        self.output = output
 
 
 def say(message: str) -> None:

@@ -48,7 +48,8 @@ class Requirements:
     """One array of strings in a TOML text, such as [project] dependencies."""
 
     def __init__(self, text: str, table: str = "project", key: str = "dependencies") -> None:
-        self.text, self.key = text, key
+        self.text = text
+        self.key = key
         # strings and comments are blanked out, so that brackets and headers in them do not count
         self.plain = TEXT.sub(lambda match: "~" * len(match[0]) if match[0][0] != "#" else " " * len(match[0]), text)
         header = next((h for h in HEADER.finditer(self.plain) if re.sub(r"\s", "", h[0]) == f"[{table}]"), None)
@@ -120,7 +121,8 @@ def _without(text: str, start: int, end: int) -> str:
     line = text.rfind("\n", 0, start) + 1
     newline = re.compile(r"\r?\n").match(text, end)
     if newline and not text[line:start].strip():
-        start, end = line, newline.end()
+        start = line
+        end = newline.end()
     return text[:start] + text[end:]
 
 
@@ -165,7 +167,9 @@ def wanted(folder: Path, text: str = "") -> list[str]:
         except ValueError as error:
             raise RefusalError(f"pyproject.toml is not valid TOML: {error}.") from None
     own = re.search(r"^\s*name\s*=\s*[\"']([^\"']+)", text, re.MULTILINE)
-    found, waiting, seen = [], every(text), set()
+    found = []
+    waiting = every(text)
+    seen = set()
     while waiting:
         line = waiting.pop(0)
         match = REQUIREMENT.fullmatch(line.strip())

@@ -12,7 +12,8 @@ def notice(stack: dict[str, Any], today: date) -> str:
     """A sentence if the support of a stack.json ends soon, or has ended."""
     try:
         end = date.fromisoformat(stack["end_of_life"])
-        name, pinned = f"{stack['base']} {stack['release']}", stack["channel"] == "pin"
+        name = f"{stack['base']} {stack['release']}"
+        pinned = stack["channel"] == "pin"
     except (KeyError, TypeError, ValueError):  # no date; or not a stack.json, which others report
         return ""
     left = (end - today).days

@@ -48,7 +48,8 @@ class Remote:
 
     def variables(self) -> dict[str, str]:
         """What is set here or in .env of: variables that containers get by name, mirrors, GPUs; and those of `-e`."""
-        project, config = self.project, self.project.config
+        project = self.project
+        config = self.project.config
         env = {**dotenv(project.located(".env")), **project.given}  # without the cap for this machine's memory
         names = {*config.build_args, *OF_LAUNCH}
         if not self.sealed:

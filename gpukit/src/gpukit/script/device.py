@@ -112,7 +112,8 @@ def _place(device: str, local_rank: int) -> tuple[torch.device, str]:
         raise SystemExit(f"Unknown device {device!r}: use auto, cpu, cuda, or cuda:N.")
     if not torch.cuda.is_available():
         raise SystemExit("PyTorch finds no GPU: run `./launch doctor` to find out why, or train with --device cpu.")
-    index, count = local_rank if place.index is None else place.index, torch.cuda.device_count()
+    index = local_rank if place.index is None else place.index
+    count = torch.cuda.device_count()
     if index >= count:
         gpus = f"{count} GPU{'s' * (count > 1)}"
         raise SystemExit(f"There is no cuda:{index}, since PyTorch finds {gpus}: start at most one process per GPU.")
@@ -168,7 +169,8 @@ def budget(device: Device) -> Budget:
         return limits.host_memory()
     place = device.device
     free, total = torch.cuda.mem_get_info(place)
-    held, cached = torch.cuda.memory_allocated(place), torch.cuda.memory_reserved(place)
+    held = torch.cuda.memory_allocated(place)
+    cached = torch.cuda.memory_reserved(place)
     bounds = [Budget(free + cached - held, total, "cudaMemGetInfo")]
     if unified(device):
         bounds = [Budget(min(one.free + cached - held, total), total, one.how) for one in limits.memory()]
@@ -209,7 +211,8 @@ class GpuMemory:
         """Of the present GPU, with a limit on unified memory; None if there is none."""
         if not torch.cuda.is_available():
             return None
-        device, stack = Device(torch.device("cuda", torch.cuda.current_device())), None
+        device = Device(torch.device("cuda", torch.cuda.current_device()))
+        stack = None
         with contextlib.suppress(StackError):
             stack = load()
         limit(device, stack)
@@ -217,11 +220,13 @@ class GpuMemory:
 
     def __init__(self, device: Device, most: int | None = None) -> None:
         found = budget(device)
-        self.device, self.how = device.device, found.how
+        self.device = device.device
+        self.how = found.how
         self.budget = found.free + torch.cuda.memory_allocated(self.device)
         self.shared = unified(device)  # the CPU uses that memory too
         if most is not None and most < self.budget:
-            self.how, self.budget = "as set", most
+            self.how = "as set"
+            self.budget = most
             torch.cuda.set_per_process_memory_fraction(most / found.total, self.device)
         self.room, self.retries = self._room(), self._retries()
 

@@ -70,7 +70,8 @@ def explain(error: BaseException) -> str | None:
 
 def failure(error: BaseException) -> str | None:
     """The id of the cause, if the data loader failed; None if the error is not the loader's."""
-    text, each = str(error), error
+    text = str(error)
+    each = error
     while each := each.__cause__:
         text += f"\n{each}"
     raised = SIGNS["worker-raised"].matches(text)

@@ -66,7 +66,8 @@ def export(
     sample = example(settings)
     random = torch.Generator().manual_seed(0)
     batches = [torch.randn(size, *sample.shape, generator=random, dtype=sample.dtype) for size in BATCHES]
-    path, aside = folder / "model.onnx", folder / ".model.tmp.onnx"
+    path = folder / "model.onnx"
+    aside = folder / ".model.tmp.onnx"
     facts = {**about(settings), "shape": ["batch", *sample.shape], "dtype": str(sample.dtype)[6:], "step": step}
     try:
         difference = compare(model, to_onnx(model, batches[-1], aside, facts), batches)
@@ -121,7 +122,8 @@ def compare(model: nn.Module, compute: Callable[[Tensor], Tensor], batches: list
     """The largest difference relative to the largest output; TrainingError if it is too large."""
     largest = 0.0
     for batch in batches:
-        ours, theirs = model(batch), compute(batch)
+        ours = model(batch)
+        theirs = compute(batch)
         if ours.shape != theirs.shape:
             raise TrainingError(
                 f"The exported model gives {list(theirs.shape)} instead of {list(ours.shape)} for a batch of "

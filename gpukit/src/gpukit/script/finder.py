@@ -23,11 +23,15 @@ from exactrun.ranks import Ranks
 from gpukit.project.stack import StackError, load
 from gpukit.script.probe import Measured, measure, with_option
 
-TRIALS, START, LEAP = 9, 32, 16  # sizes; the first; at most this many times larger
+TRIALS = 9  # sizes
+START = 32  # the first size
+LEAP = 16  # a size is at most this many times the one before
 MARGIN = 0.04  # of the memory, which is left free: covers 2 % of noise
 CLOSE = 0.95  # of the prediction: close enough
-WORTH, SAME = 0.9, 1.00002  # if the margin costs more of the size, it is tried twice: the same peaks need no margin
-OPTION, GIB = "--batch-size", 2**30
+WORTH = 0.9  # if the margin costs more of the size, it is tried twice
+SAME = 1.00002  # peaks that differ by less need no margin
+OPTION = "--batch-size"
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class Search:
 
     def next(self) -> int:
         """The size to try next; 0: the search has ended."""
-        size, room = self._wanted(self.room), self.room
+        size = self._wanted(self.room)
+        room = self.room
         again = [each.size for each in self.tried]
         if size or not self.peaks or len(self.tried) == TRIALS or len(again) > len({*again}):
             return size
@@ -80,7 +85,9 @@ class Search:
         return (self.best or min(self.peaks)) if costly else 0
 
     def _wanted(self, room: float) -> int:
-        best, peaks, bound = self.best, self.peaks, self.bound
+        best = self.best
+        peaks = self.peaks
+        bound = self.bound
         if not self.tried:
             return min(START, self.ceiling)
         above = min((size for size, peak in peaks.items() if peak > room), default=bound)
@@ -128,7 +135,8 @@ def find(
     Raises:
         TrainingError: the script cannot be measured, or no batch fits.
     """
-    ranks, search = ranks or Ranks(), Search(limit or 0)
+    ranks = ranks or Ranks()
+    search = Search(limit or 0)
     say = say if ranks.main else lambda line: None
     try:
         _search(search, command or own_command(), option, limit, ranks, say)

@@ -51,7 +51,8 @@ BLOCK = 512
 CONTEXT = 512 * 2**20
 PARTS = ("weights", "gradients", "optimizer", "activations", "data")
 META = torch.device("meta")
-READ, INDEX = torch.ops.aten._local_scalar_dense.default, torch.ops.aten.index.Tensor
+READ = torch.ops.aten._local_scalar_dense.default
+INDEX = torch.ops.aten.index.Tensor
 NEEDS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 FEW = 64  # samples that are read
 MOST_KNOWN = 2**22  # elements of a tensor whose values are computed
@@ -118,7 +119,8 @@ class Trace(TorchDispatchMode):
         super().__init__()
         self.alive: dict[int, tuple[str, int, Any]] = {}
         self.now = dict.fromkeys(PARTS, 0)
-        self.parts, self.peak = dict(self.now), 0
+        self.parts = dict(self.now)
+        self.peak = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.name.startswith("aten::_fused_") and func._schema.name.endswith("_"):
@@ -208,14 +210,16 @@ def _positions(index: Tensor | None) -> list[Tensor | None]:
 
 def peak(traced: Traced, dtype: torch.dtype, batch_size: int, **limits: Any) -> dict[str, int]:
     """The bytes of each part at the peak of two steps with `batch_size` samples, which are the data set's first."""
-    few, model = [traced.dataset[number] for number in range(min(FEW, len(traced.dataset)))], traced.model
+    few = [traced.dataset[number] for number in range(min(FEW, len(traced.dataset)))]
+    model = traced.model
     chosen = [few[number % len(few)] for number in range(batch_size)]
     collate = traced.collate or default_collate
     try:  # without the memory of a batch
         batch = collate(tree_map_only(Tensor, lambda one: one.to(META) if one.is_floating_point() else one, chosen))
     except Exception:
         batch = collate(chosen)
-    trace, hooks = Trace(), []
+    trace = Trace()
+    hooks = []
     trace.mark("weights", [*model.parameters(), *model.buffers()])
     trace.mark("optimizer", _state(traced.optimizer))
     for one in model.parameters():
@@ -264,7 +268,9 @@ def _kernels(dtype: torch.dtype) -> Iterator[None]:
     def enabled(device: str | None = None) -> bool:  # models ask for the device of their tensors, and PyTorch refuses
         return False if device == "meta" else asked(*[device] * (device is not None))
 
-    keys, library, others = torch._C.DispatchKeySet(AUTOCAST), Library("aten", "IMPL"), Library("_", "IMPL")
+    keys = torch._C.DispatchKeySet(AUTOCAST)
+    library = Library("aten", "IMPL")
+    others = Library("_", "IMPL")
     others.fallback(fallthrough_kernel, AUTOCAST.name)
 
     def kernel(name: str, to: torch.dtype | None) -> Callable[..., Any]:

@@ -28,7 +28,8 @@ from exactrun import trial
 from exactrun.errors import OUT_OF_MEMORY, TrainingError
 from gpukit.script import device as devices
 
-WARM_UP, STEPS = 2, 6  # first steps, which compile and fill caches; steps that are measured
+WARM_UP = 2  # first steps, which compile and fill caches
+STEPS = 6  # steps that are measured
 OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
 OF_RANKS += ("LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 
@@ -55,7 +56,8 @@ class Probe(trial.Trial):
     """The trial. `limit`: use at most this many bytes of GPU memory."""
 
     def __init__(self, report: str, limit: int | None) -> None:
-        self.report, self.limit = Path(report), limit
+        self.report = Path(report)
+        self.limit = limit
         self.number = self.second = 0  # the second: the peak of the first steps
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the process that measures
@@ -113,7 +115,8 @@ def measure(command: list[str], *, limit: int | None = None, gpu: int | None = N
         seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         environment["CUDA_VISIBLE_DEVICES"] = seen[gpu] if gpu < len(seen) and seen[0] else str(gpu)
     with tempfile.TemporaryDirectory(prefix="probe-", ignore_cleanup_errors=True) as scratch:
-        report, output = Path(scratch) / "report.json", Path(scratch) / "output"
+        report = Path(scratch) / "report.json"
+        output = Path(scratch) / "output"
         settings = {"report": str(report), "limit": limit}
         environment |= {trial.NAME: f"{__name__}:Probe", trial.SETTINGS: json.dumps(settings)}
         with output.open("wb") as file:
@@ -142,7 +145,9 @@ def measure(command: list[str], *, limit: int | None = None, gpu: int | None = N
 
 def with_option(command: list[str], new: list[str]) -> list[str]:
     """The command with an option and its values, such as `--dtype bf16`, instead of the same with others."""
-    name, kept, left = new[0].partition("=")[0], list[str](), 0
+    name = new[0].partition("=")[0]
+    kept = list[str]()
+    left = 0
     for one in command:
         if one == name:
             left = len(new) - 1  # values that follow it

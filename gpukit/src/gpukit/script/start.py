@@ -58,7 +58,8 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
     ranks = Ranks.joined() if dist.is_initialized() else Ranks.start("cuda" if on_gpu else "cpu")
     device = from_settings(settings, ranks.local_rank, scaled=scaled)
     with choose_folder(settings, ranks) as run:
-        folder, size = run.path, batch_size(settings, run, ranks)
+        folder = run.path
+        size = batch_size(settings, run, ranks)
     if size % ranks.world:
         least = size - size % ranks.world or ranks.world
         raise TrainingError(

@@ -34,7 +34,8 @@ def is_new(arguments: list[str]) -> bool:
     """Whether the run that --output-dir and --name choose has no checkpoint yet; False if they name none."""
     options = dict(zip(arguments, arguments[1:]))
     options.update(word.split("=", 1) for word in arguments if word.startswith(("--output-dir=", "--name=")))
-    folder, name = options.get("--output-dir"), options.get("--name")
+    folder = options.get("--output-dir")
+    name = options.get("--name")
     return bool(folder and name) and not any(Path(folder, name, "checkpoints").glob("step-*"))
 
 

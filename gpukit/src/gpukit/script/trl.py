@@ -96,19 +96,22 @@ class Trainer(SFTTrainer):
     lr: float
 
     def __init__(self, here: Start, *, microbatch: int | None = None, **options: Any) -> None:
-        data, tokenizer = options["train_dataset"], options["processing_class"]
+        data = options["train_dataset"]
+        tokenizer = options["processing_class"]
         if is_chat(data) and tokenizer.chat_template is None:
             remedy = "use the chat version of the model, or data with `text`"
             raise TrainingError(f"The data has chats, but {tokenizer.name_or_path} has no chat template: {remedy}.")
         super().__init__(**options)
         if microbatch and self.args.packing:
             raise TrainingError("--packing makes one row of a batch, which --microbatch cannot divide.")
-        samples, size = len(self.train_dataset), here.batch_size * here.world
+        samples = len(self.train_dataset)
+        size = here.batch_size * here.world
         if size > samples:
             raise TrainingError(f"--batch-size {size} is larger than the data set ({samples} samples): reduce it.")
         self.remove_callback(PrinterCallback)
         self.args.per_device_eval_batch_size = min(EVALUATION_BATCH, microbatch or EVALUATION_BATCH)
-        self.here, self.microbatch = here, microbatch
+        self.here = here
+        self.microbatch = microbatch
         self.tokens = 0  # since the last report
         self.loss = torch.zeros(())
         if here.dtype == torch.float16:  # the gradient scaler needs fp32 parameters, and QLoRA's adapters are not
@@ -126,7 +129,8 @@ class Trainer(SFTTrainer):
 
     def get_train_dataloader(self) -> Iterator[dict[str, Tensor]]:
         """Endless batches: two processes together get the samples that one would get."""
-        data, here = self.train_dataset, self.here
+        data = self.train_dataset
+        here = self.here
         sampler = DistributedSampler(data, here.world, here.rank, seed=self.args.seed, drop_last=True)
         loader = DataLoader(
             data,
@@ -219,14 +223,16 @@ def fit(trainer: Trainer, settings: RunSettings, *, merge: bool = False) -> None
 
     Raises SystemExit after a signal, with a checkpoint saved.
     """
-    here, args = trainer.here, trainer.args
+    here = trainer.here
+    args = trainer.args
     if isinstance(trial.current(), Probe):  # the most memory: every sample is as long as the longest
         samples = len(trainer.train_dataset)
         longest = max(range(samples), key=lambda index: len(trainer.train_dataset[index]["input_ids"]))
         trainer.train_dataset = trainer.train_dataset.select([longest] * samples)
     options = here.options | {"observers": [*here.options["observers"], _Speed(trainer)]}
     with Run(here.folder, settings=asdict(settings), best="held_out_loss", **options) as run:
-        trainer.run, trainer.lr = run, settings.lr
+        trainer.run = run
+        trainer.lr = settings.lr
         name = trainer.model.config.name_or_path
         base = Path(name).name if Path(name).is_dir() else name
         trainer.kept = run.state(lr=settings.lr, base=base)
@@ -280,7 +286,8 @@ class _Speed(Observer):
     def values(self) -> dict[str, float]:
         now = time.monotonic()
         speed = self.trainer.tokens / (now - self.reported_at)
-        self.reported_at, self.trainer.tokens = now, 0
+        self.reported_at = now
+        self.trainer.tokens = 0
         return {"tokens_per_second": speed}
 
 
@@ -288,7 +295,8 @@ class _Between(TrainerCallback):
     """Before the first step, and after each."""
 
     def __init__(self, trainer: Trainer, eval_steps: int) -> None:
-        self.trainer, self.eval_steps = trainer, eval_steps
+        self.trainer = trainer
+        self.eval_steps = eval_steps
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         trainer = self.trainer
@@ -300,7 +308,8 @@ class _Between(TrainerCallback):
         set_seed(args.seed + trainer.here.rank)  # each process has its own dropout
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        trainer, run = self.trainer, self.trainer.run
+        trainer = self.trainer
+        run = self.trainer.run
         scores = {}
         if state.global_step % self.eval_steps == 0 or state.global_step == run.last:
             generators = generators_now()

@@ -30,7 +30,8 @@ from gpukit.project.messages import RefusalError, as_called, say
 from gpukit.setup.machine import PACKAGES
 from gpukit.setup.steps import Context, Step, as_user, due
 
-APT_LOCK_TIMEOUT, RETRY_DELAY = 600.0, 5.0  # seconds to wait for apt's lock, and between two attempts
+APT_LOCK_TIMEOUT = 600.0  # seconds to wait for apt's lock
+RETRY_DELAY = 5.0  # seconds between two attempts
 CHECK_TIMEOUT = 20.0  # seconds that a service may take to start
 
 
@@ -175,7 +176,8 @@ def undo_commands(entry: dict[str, Any], sudo: str) -> list[str]:
 def apply(context: Context, steps: list[Step], refresh: Callable[[], Context], yes: bool) -> int:
     """Run each step, on the machine as the previous step left it."""
     todo = ", ".join(step.id for step in steps)
-    log, journal = Log(), Journal()
+    log = Log()
+    journal = Journal()
     _confirm(f"{context.system.name} lacks: {todo}. Do these steps now?", yes, "./launch setup --apply --yes")
     failed = []
     with _keep_sudo(context, log):
@@ -244,7 +246,8 @@ def _step(step: Step, context: Context, log: Log, journal: Journal) -> str:
 
 def undo(yes: bool, dry: bool = False) -> int:
     """Revert the steps that were done or begun, the last one first; `dry`: only show the commands."""
-    log, journal = Log(), Journal()
+    log = Log()
+    journal = Journal()
     if not journal.entries:
         say(f"setup: There is nothing to revert: {journal.path} has no entry.")
         return 0

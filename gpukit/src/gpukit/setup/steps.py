@@ -26,7 +26,8 @@ from gpukit.setup.systems import (
     System,
 )
 
-CACHE, SHARE = "~/.cache/gpu-template", "~/.local/share/gpu-template"
+CACHE = "~/.cache/gpu-template"
+SHARE = "~/.local/share/gpu-template"
 CDI_UNITS = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
 INSTALL = "sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-remove"
 FINGERPRINTS = 'awk -F: \'$1 == "pub" {key = 1} $1 == "fpr" && key {print $10; key = 0}\''
@@ -158,7 +159,8 @@ def add_repository(name: str, context: Context) -> list[str]:
     repository = context.repositories[name]
     if in_sources(context.probes.sources, repository.address, (repository.file,)):
         return []
-    key, binary = f"{CACHE}/{name}.key", f"{CACHE}/{name}.gpg"
+    key = f"{CACHE}/{name}.key"
+    binary = f"{CACHE}/{name}.gpg"
     then = [f"sudo install -D -m 0644 {key} {repository.keyring}"]
     if repository.keyring.endswith(".gpg"):
         install = f"sudo install -D -m 0644 {binary} {repository.keyring}"

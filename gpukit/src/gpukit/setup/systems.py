@@ -125,7 +125,8 @@ PREINSTALLED = {
     "/etc/nv_tegra_release": ("JetPack", "https://docs.nvidia.com/jetson/jetpack/install-setup/index.html"),
 }
 # The version that the image is built with, and the SHA-256 of its wheels.
-UV, UV_HASHES = data("stacks")["uv"]["version"], data("stacks")["uv"]["sha256"]
+UV = data("stacks")["uv"]["version"]
+UV_HASHES = data("stacks")["uv"]["sha256"]
 REPLACEABLE = ("address", "key", "fingerprint")
 
 

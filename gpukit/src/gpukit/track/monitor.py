@@ -22,7 +22,8 @@ class Monitor(Observer):
 
     def begin(self, run: Any) -> None:
         """The first step; `run` is as for every observer."""
-        self.run, device = run, run.progress.device
+        self.run = run
+        device = run.progress.device
         self.readings: dict[str, Callable[[], float]] = {"memory_gb": resident}
         if device.type == "cuda":
             uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))  # torch 2.4 has none
@@ -31,8 +32,10 @@ class Monitor(Observer):
         self._restart()
 
     def _restart(self) -> None:
-        self.since, self.cpu = time.monotonic(), time.process_time()
-        self.steps, self.waited = self.run.completed, self.run.waited
+        self.since = time.monotonic()
+        self.cpu = time.process_time()
+        self.steps = self.run.completed
+        self.waited = self.run.waited
 
     def values(self) -> dict[str, float]:
         """The present values, and means since the last call; none if there was no step since.

@@ -9,7 +9,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from exactrun.observer import Observer
 
-TRACE, OPERATORS = "trace.json.gz", "operators.txt"
+TRACE = "trace.json.gz"
+OPERATORS = "operators.txt"
 WARM_UP = 2  # steps whose records are dropped, since the first ones include the start of the profiler
 
 
@@ -17,12 +18,17 @@ class Profile(Observer):
     """Skips the first `skip` steps (compilation, cuDNN's choice of algorithms), and records `steps`."""
 
     def __init__(self, steps: int = 5, *, skip: int = 10) -> None:
-        self.steps, self.skip, self.done, self.recorded = steps, skip, 0, False
+        self.steps = steps
+        self.skip = skip
+        self.done = 0
+        self.recorded = False
         self.profiler: profile | None = None
 
     def begin(self, run: Any) -> None:
         """Start the profiler."""
-        self.folder, self.say, self.gpu = run.folder, run.say, torch.cuda.is_available()
+        self.folder = run.folder
+        self.say = run.say
+        self.gpu = torch.cuda.is_available()
         self.profiler = profile(
             activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self.gpu],
             schedule=schedule(wait=self.skip, warmup=WARM_UP, active=self.steps, repeat=1),

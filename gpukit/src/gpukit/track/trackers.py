@@ -160,7 +160,9 @@ class Tracker(Observer):
     """
 
     def __init__(self, trackers: Iterable[str], project: str = "") -> None:
-        self.names, self.project, self.couriers = list(trackers), project, list[_Courier]()
+        self.names = list(trackers)
+        self.project = project
+        self.couriers = list[_Courier]()
         self.say: Callable[[str], object] = print
 
     def open(self, run: Any) -> None:
@@ -234,7 +236,9 @@ class _Courier:
     """Sends metrics to a tracker, from a thread that may hang."""
 
     def __init__(self, kind: type[Backend], *given: Any) -> None:
-        self.name, self.page, self.messages = kind.__name__, "", deque[str]()
+        self.name = kind.__name__
+        self.page = ""
+        self.messages = deque[str]()
         self.started = self.failed = False
         self.settled = threading.Event()  # it has started or failed
         self.done = threading.Event()  # it has ended
@@ -265,7 +269,8 @@ class _Courier:
     def _work(self, kind: type[Backend], *given: Any) -> None:
         try:
             tracker = kind(*given)
-            self.started, self.page = True, tracker.page
+            self.started = True
+            self.page = tracker.page
             self.settled.set()
             what = ""
             while what != "finish" and not self.failed:

@@ -199,7 +199,8 @@ class Notes:
             found = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             found = {}
-        self.tags, self.explained = found.get("tags", {}), found.get("explained", [])
+        self.tags = found.get("tags", {})
+        self.explained = found.get("explained", [])
 
     def moved(self, template: Template, seen: dict[str, str]) -> str:
         """A sentence if a tag was another commit before."""

@@ -130,7 +130,8 @@ def mark(project: Path, copy: Path, conflicts: list[str]) -> None:
     """Enter the conflicts into the index, as after a merge: `git mergetool` works."""
     if not conflicts:
         return
-    prefix, entries = git(project, "rev-parse", "--show-prefix").strip("\n"), []
+    prefix = git(project, "rev-parse", "--show-prefix").strip("\n")
+    entries = []
     for entry in conflicts:
         facts, _, name = entry.partition("\t")
         mode, blob, stage = facts.split()
@@ -226,7 +227,8 @@ def undo(project: Path) -> dict[str, Any]:
 
 def refuse_edited(project: Path, record: dict[str, Any], start: str) -> None:
     """Refuse to revert if any file is neither as before nor as after the update, or others were changed."""
-    files, unfinished = record["files"], record["state"] == "unfinished"
+    files = record["files"]
+    unfinished = record["state"] == "unfinished"
     edited = [
         name
         for name, each in files.items()

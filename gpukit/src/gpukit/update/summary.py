@@ -18,7 +18,9 @@ from gpukit.project.location import located, place
 from gpukit.project.messages import RefusalError
 from gpukit.project.stack import version
 
-ANSWERS, STACK, PYPROJECT = ".copier-answers.yml", "stack.json", "pyproject.toml"
+ANSWERS = ".copier-answers.yml"
+STACK = "stack.json"
+PYPROJECT = "pyproject.toml"
 OWN_LINES = (ANSWERS, "vendor/", ".gpukit/answers.yml", ".gpukit/gpukit-")  # files whose changes other lines name
 MOST = 6  # names in a line
 # The lines between conflict markers; the group has those from before the update.
@@ -59,12 +61,15 @@ def compare(
     became of those that pyproject.toml pins by URL.
     """
     conflicts = sorted({entry.partition("\t")[2] for entry in unmerged(folder)})
-    old, new = {}, {}
+    old = {}
+    new = {}
     for name in (ANSWERS, STACK):
         old[name], new[name] = contents(folder, name, place(folder, name) in conflicts)
-    stacks, answered = [stack(texts[STACK]) for texts in (old, new)], [answers(texts[ANSWERS]) for texts in (old, new)]
+    stacks = [stack(texts[STACK]) for texts in (old, new)]
+    answered = [answers(texts[ANSWERS]) for texts in (old, new)]
     result = Summary([], conflicts)
-    result.old_floor, result.floor = floor(stacks[0]), floor(stacks[1])
+    result.old_floor = floor(stacks[0])
+    result.floor = floor(stacks[1])
     result.driver = driver or ""
     below = bool(driver and result.floor) and version(driver) < version(result.floor)
     if jetson:  # a Jetson's driver is part of its system, and its number says little
@@ -201,7 +206,8 @@ def requirements(text: str) -> dict[str, str]:
 
 
 def package_line(old: str, new: str) -> str:
-    before, after = requirements(old), requirements(new)
+    before = requirements(old)
+    after = requirements(new)
     if not before or not after:
         return ""
     parts = [

@@ -37,7 +37,8 @@ class Template:
     """The template's repository: a folder of this machine, or a clone in `folder`."""
 
     def __init__(self, address: str, folder: Path) -> None:
-        self.address, self.url = address, git_address(address)
+        self.address = address
+        self.url = git_address(address)
         self.redirected: dict[str, str] = {}
         path = Path(self.url).expanduser()
         if path.is_dir():

@@ -26,7 +26,8 @@ IDENTITY = {
 }
 CONVERSIONS = r"^(core\.(autocrlf|eol|safecrlf|filemode|symlinks|excludesfile|attributesfile)|filter\..*)$"
 # The hook's own codes, which it writes to the file that this variable names; hooks/run.py
-RESULT, FAILED = "GPU_TEMPLATE_RESULT", "10"
+RESULT = "GPU_TEMPLATE_RESULT"
+FAILED = "10"
 SECRETS = ("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")  # not for code that is tested
 
 
@@ -76,11 +77,13 @@ def update(copy: Path, template: Template, commit: str, answers: list[str] | Non
     if answers == []:
         command.append(str(copy))
         variables = {**environment(), **settings(template, result)}
-        code, error = subprocess.run(command, env=without_secrets(variables), check=False).returncode, ""
+        code = subprocess.run(command, env=without_secrets(variables), check=False).returncode
+        error = ""
     else:
         note = "Copier updates a copy of the project ..."
         done = run([*command, "--defaults", str(copy)], copy.parent, note, **settings(template, result), **blanked())
-        code, error = done.code, last_line(done)
+        code = done.code
+        error = last_line(done)
         for line in (done.err + done.out).splitlines():  # what the hook reports
             if line.startswith(("validate: ", "hooks: ", "wheel: ")):
                 say(line)

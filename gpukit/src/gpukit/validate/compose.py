@@ -99,7 +99,9 @@ def interpolated(value: Any, env: Mapping[str, str]) -> Any:
     def replacement(match: re.Match[str]) -> str:
         if match[0] == "$$":
             return match[0]
-        name, how, text = match["name"] or match["bare"], match["how"] or "", match["text"] or ""
+        name = match["name"] or match["bare"]
+        how = match["how"] or ""
+        text = match["text"] or ""
         present = env.get(name, "") if how.startswith(":") else env.get(name)
         there = bool(present) if how.startswith(":") else present is not None
         if how.endswith("+"):
@@ -120,7 +122,8 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     """A container from the service `dev` of a compose file, with `env` as the host's environment."""
     entry = interpolated(content["services"]["dev"], env)
     container = Container(init=entry.get("init") is True, ipc=entry.get("ipc") or "private")
-    container.runtime, container.user = entry.get("runtime") or "", str(entry.get("user") or "").partition(":")[0]
+    container.runtime = entry.get("runtime") or ""
+    container.user = str(entry.get("user") or "").partition(":")[0]
     container.shm_size = size(entry.get("shm_size"))
     container.ulimits = {name: ulimit(value) for name, value in (entry.get("ulimits") or {}).items()}
     files = entry.get("env_file") or []
@@ -133,7 +136,8 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     reservations = ((entry.get("deploy") or {}).get("resources") or {}).get("reservations") or {}
     for device in reservations.get("devices") or []:
         if "gpu" in (device.get("capabilities") or []) or device.get("driver") == "cdi":
-            ids, count = device.get("device_ids"), device.get("count", "all")
+            ids = device.get("device_ids")
+            count = device.get("count", "all")
             names = ",".join(str(item).replace("nvidia.com/gpu=", "") for item in ids or [])
             container.gpu = (f"{count} of them" if count != "all" else "all") if ids is None else names
     container.network = entry.get("network_mode") or interpolated(network(content, entry)[0], env)
@@ -177,7 +181,8 @@ def unended(name: str, value: Any, place: str = "") -> Iterator[Problem]:
 
 def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     """What the services need of each other, of initialize.sh, and of host.env."""
-    services, dev = content["services"], content["services"]["dev"]
+    services = content["services"]
+    dev = content["services"]["dev"]
     if not {"command", "entrypoint", "tty", "stdin_open", "extends"} & {*dev}:
         what = "is missing, so that the container ends at once"
         yield Problem(COMPOSE, "/services/dev/command", what, "write `command: sleep infinity`")

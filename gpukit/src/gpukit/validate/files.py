@@ -38,7 +38,9 @@ from gpukit.validate.problem import (
     Problem,
 )
 
-ANSWERS, LAUNCH, WHEELS = ".copier-answers.yml", "launch", ("vendor", ".gpukit")
+ANSWERS = ".copier-answers.yml"
+LAUNCH = "launch"
+WHEELS = ("vendor", ".gpukit")
 APT = "apt.txt"
 REQUIRED = (MAIN, INITIALIZE, STACK, DOCKERFILE, ".dockerignore", ".gitignore", LAUNCH, PYPROJECT)
 OPTIONAL = (
@@ -55,7 +57,8 @@ OPTIONAL = (
 )
 NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)  # to start a clone, and to update it
 PATTERNS = (".github/workflows/*.yml", "cluster/*.sbatch", "cluster/*.yaml", "monitoring/*.yml", ".vscode/*.json")
-SLURM, KUBERNETES = "cluster/train.sbatch", "cluster/job.yaml"
+SLURM = "cluster/train.sbatch"
+KUBERNETES = "cluster/job.yaml"
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 COMMANDS = ("mkdir", "umask", "ln", "touch", "docker")  # of initialize.sh, whether this machine has them or not
@@ -290,7 +293,8 @@ def env_files(project: Path, name: str, config: Config) -> Iterator[Problem]:
 
 def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> Iterator[Problem]:
     """initializeCommand runs initialize.sh, which creates what is mounted, and tells it where there is no GPU."""
-    command, script = raw["initializeCommand"], place(project, INITIALIZE)
+    command = raw["initializeCommand"]
+    script = place(project, INITIALIZE)
     commands = command.values() if isinstance(command, dict) else [command]
     texts = [each if isinstance(each, str) else " ".join(each) for each in commands]
     run = next((text for text in texts if script in text), "")

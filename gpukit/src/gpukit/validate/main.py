@@ -41,7 +41,10 @@ from gpukit.validate.problem import (
 )
 from gpukit.validate.schema import schema_problems
 
-PASSED, FAILED, SKIPPED = 0, 10, 11  # Python and uv exit with 1 or 2 on their own errors, which must differ from FAILED
+# Python and uv exit with 1 or 2 on their own errors, which must differ from FAILED
+PASSED = 0
+FAILED = 10
+SKIPPED = 11
 TOML = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 # What is imported, and what cannot be checked without it.
 PARTS = {"jsonschema": "the schemas", "yaml": "the YAML files", TOML: PYPROJECT}
@@ -103,7 +106,8 @@ class Validation:
     """One check of one project: what was read, what was found, and what could not be checked."""
 
     def __init__(self, project: Path, wheel: bool = False) -> None:
-        self.project, self.wheel = project.absolute(), wheel
+        self.project = project.absolute()
+        self.wheel = wheel
         self.read: list[str] = []
         self.skipped: list[str] = []
         self.found: list[Problem] = []
@@ -112,7 +116,8 @@ class Validation:
         self.loaded: dict[tuple[str, ...], Any] = {}
         modules = {name: self.module(name, what) for name, what in PARTS.items()}
         self.validator = getattr(modules["jsonschema"], "Draft202012Validator", None)
-        self.yaml, self.toml = modules["yaml"], modules[TOML]
+        self.yaml = modules["yaml"]
+        self.toml = modules[TOML]
 
     def module(self, name: str, what: str) -> Any:
         try:
@@ -246,7 +251,8 @@ class Validation:
             raw = self.content(name, devcontainer.parse, "devcontainer")
             self.add(rules.flags_and_mounts, name, self.config(name, raw, CHOICES[2]))
             raw = self.sound(name, raw)
-            config, container = self.config(name, raw, CHOICES[0]), self.container(name, raw)
+            config = self.config(name, raw, CHOICES[0])
+            container = self.container(name, raw)
             self.add(rules.safe, name, raw, container)
             self.add(secrets.devcontainer, name, raw)
             self.add(files.env_files, self.project, name, config)

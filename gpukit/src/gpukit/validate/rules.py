@@ -45,7 +45,8 @@ def targets(stack: Mapping[str, Any]) -> Iterator[Problem]:
     """Each target must be hardware that gpukit knows, and torch must have a kernel for it."""
     known = data("cards")
     for id, target in stack["targets"].items():
-        place, kernels = f"/targets/{id}", stack["kernels"].get(target["arch"]) or {"sass": [], "ptx": []}
+        place = f"/targets/{id}"
+        kernels = stack["kernels"].get(target["arch"]) or {"sass": [], "ptx": []}
         if id not in known:
             meant = alike(id, known)
             remedy = f"did you mean `{meant}`?" if meant else RESTORE
@@ -186,7 +187,8 @@ def container(name: str, raw: Mapping[str, Any], found: Container, stack: Mappin
         what = f"{quoted(raw[key])}, and the image's user is {quoted(stack['user'])} ({STACK})"
         yield "user", Problem(name, f"/{key}", what, f"write {quoted(stack['user'])}")
     for target in [*stack["mounts"], *stack["read_only"]]:
-        mount, read_only = found.mounts.get(target), target in stack["read_only"]
+        mount = found.mounts.get(target)
+        read_only = target in stack["read_only"]
         if mount is None:
             what = f"nothing is mounted at {target}, which {STACK} expects"
             remedy = f'add "type=bind,source=...,target={target}{",readonly" * read_only}"'
@@ -228,7 +230,8 @@ def differences(file: str, here: Container, other: str, there: Container, gpus: 
 
     `gpus`: how GPUS was set when both were read
     """
-    mine, theirs = here.settings(), there.settings()
+    mine = here.settings()
+    theirs = there.settings()
     sections: dict[str, list[str]] = {}
     for place in sorted({*mine, *theirs}):
         by_name = place in mine and place in theirs and BY_NAME in (mine[place], theirs[place])

@@ -17,7 +17,9 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
     """
     place = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
     remedy = remedy_of(error, rules) or RESTORE
-    kind, wanted, instance = error.validator, error.validator_value, error.instance
+    kind = error.validator
+    wanted = error.validator_value
+    instance = error.instance
     known = error.schema.get("properties", {})
     if kind == "required":
         for name in [name for name in wanted if name not in instance]:

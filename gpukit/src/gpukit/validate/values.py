@@ -80,7 +80,8 @@ def wrong_limit(value: str) -> str:
     match = re.fullmatch(r"(-?\d+)(?::(-?\d+))?", limits)
     if not match:
         return f"--ulimit {name} is {limits or 'empty'}, which is not a number, or two as SOFT:HARD"
-    soft, hard = int(match[1]), int(match[2] or match[1])
+    soft = int(match[1])
+    hard = int(match[2] or match[1])
     if hard != -1 and (soft == -1 or soft > hard):
         return f"--ulimit {name} is {limits}, and the soft limit exceeds the hard limit"
     return ""
@@ -95,7 +96,8 @@ def wrong_mount(mount: Mapping[str, Any]) -> str:
         return f"a mount has no field `{unknown[0]}`{suggestion(unknown[0], MOUNT)}"
     if mount["type"] not in MOUNT_TYPES.split():
         return f"a mount has the type {mount['type']}{suggestion(mount['type'], MOUNT_TYPES)}"
-    source, target = mount["source"], mount["target"]
+    source = mount["source"]
+    target = mount["target"]
     if not target.startswith("/"):
         return f"a mount has the target {target}, which is not a path that begins with /" if target else NO_TARGET
     if mount["type"] == "bind" and not source:

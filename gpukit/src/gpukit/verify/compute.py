@@ -137,7 +137,8 @@ def loader(probes: Any, stack: Stack) -> Finding:
 )
 def compiles(probes: Any, stack: Stack) -> Finding:
     """A function is compiled, with an empty cache: this needs a C++ compiler and Python's headers."""
-    outcome, expected = probes.compiled, "a compiled function"
+    outcome = probes.compiled
+    expected = "a compiled function"
     where = f"on {outcome.device}"
     if outcome.error and probes.compiler is None:
         return problem("no-cpp-compiler", f"{where}: no g++", expected)
@@ -166,7 +167,8 @@ def training(probes: Any, stack: Stack) -> Finding:
     """Ten steps with a checkpoint after the fifth, twice with the same seed; the last five again in another process."""
     device = probes.training[0].device
     whole, resumed = (outcome.result() for outcome in probes.training)
-    losses, again = whole["losses"], resumed["losses"]
+    losses = whole["losses"]
+    again = resumed["losses"]
     if not all(math.isfinite(loss) for loss in losses):
         return problem("check-loss-not-finite", f"on {device}: loss {losses[-1]}", "a finite loss")
     # The same operations in the same order: bitwise equal on the CPU, nearly equal where sums are parallel.

@@ -32,8 +32,11 @@ from gpukit.verify.probes import (
 )
 from gpukit.verify.torch_process import TorchError, TorchProcess
 
-IMPORT_LIMIT, DEVICE_LIMIT, COMPILE_LIMIT = 120, 60, 180
-LOAD_LIMIT, PROCESSES_LIMIT = 120, 90
+IMPORT_LIMIT = 120
+DEVICE_LIMIT = 60
+COMPILE_LIMIT = 180
+LOAD_LIMIT = 120
+PROCESSES_LIMIT = 90
 
 
 LIMIT = 120
@@ -92,7 +95,8 @@ class Container(Probes):
 
     def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
         """Start the slow probes in the background: imports, compiling on the CPU, and nvidia-smi if there is a GPU."""
-        self.stress, checks = stress, list(checks)
+        self.stress = stress
+        checks = list(checks)
         self._compile_early = "compile" in checks
         if self.gpu_nodes:
             self.query_smi()

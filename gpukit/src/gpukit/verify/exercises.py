@@ -75,7 +75,8 @@ def _relative_error(name: str, device: str) -> float:
         product = 2 * (product[0] if isinstance(product, tuple) else product)
     else:
         product = left.to(device) @ right.to(device)
-    left, right = left.double() if name != "fp8" else left.float().double(), right.float().double()
+    left = left.double() if name != "fp8" else left.float().double()
+    right = right.float().double()
     off = (product.cpu().double() - left @ right).abs() / (left.abs() @ right.abs())
     return float(off.max()) if bool(off.isfinite().all()) else float("inf")
 
@@ -88,7 +89,8 @@ def convolution(device: str) -> dict[str, Any]:
 
     torch.backends.cudnn.allow_tf32 = False
     generator = torch.Generator().manual_seed(12)
-    image, kernel = torch.randn(8, 16, 32, 32, generator=generator), torch.randn(32, 16, 3, 3, generator=generator)
+    image = torch.randn(8, 16, 32, 32, generator=generator)
+    kernel = torch.randn(32, 16, 3, 3, generator=generator)
 
     def both(image: Any, kernel: Any) -> list[Any]:
         image, kernel = (each.detach().requires_grad_() for each in (image, kernel))
@@ -157,7 +159,8 @@ def _steps(device: str, file: str, resume: bool = False) -> list[float]:
     import torch
 
     torch.manual_seed(15)
-    data, wanted = torch.randn(640, 16), torch.randint(0, 4, (640,))
+    data = torch.randn(640, 16)
+    wanted = torch.randint(0, 4, (640,))
     layers = torch.nn
     model = layers.Sequential(layers.Linear(16, 64), layers.ReLU(), layers.Dropout(0.1), layers.Linear(64, 4))
     model = model.to(device)
@@ -250,7 +253,8 @@ def transfer(device: str) -> dict[str, Any]:
     import torch
 
     size = min(GIGABYTE // 4, free(device)["free"] // 8)
-    host, there = torch.empty(size, dtype=torch.uint8).pin_memory(), torch.empty(size, dtype=torch.uint8, device=device)
+    host = torch.empty(size, dtype=torch.uint8).pin_memory()
+    there = torch.empty(size, dtype=torch.uint8, device=device)
     best = {"to": 0.0, "from": 0.0}
 
     def once() -> None:

@@ -95,8 +95,10 @@ def cap(probes: Any, stack: Stack) -> Finding:
     shared = [device for device in probes.devices.found if device.shared]
     if not shared:
         return skipped("gpu-has-own-memory")
-    share, most = max(device.fraction for device in shared), stack.memory.fraction or usual()
-    seen, expected = f"up to {share:.0%} for each process", f"at most {most:.0%}"
+    share = max(device.fraction for device in shared)
+    most = stack.memory.fraction or usual()
+    seen = f"up to {share:.0%} for each process"
+    expected = f"at most {most:.0%}"
     if share <= most + 0.005:
         return passed(seen, expected)
     if CAP not in probes.environment.get("PYTORCH_CUDA_ALLOC_CONF", CAP):

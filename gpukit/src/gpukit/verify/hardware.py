@@ -59,7 +59,8 @@ def transfer(probes: Any, stack: Stack) -> Finding:
     for answer in (outcome.result() for outcome in probes.transfers):
         if not answer["pinned"]:
             return problem("os-refused-cuda", "not pinned", "pinned memory")
-        seen, card = f"{answer['to']:.3g} GB/s to the GPU, {answer['from']:.3g} back", answer["card"]
+        seen = f"{answer['to']:.3g} GB/s to the GPU, {answer['from']:.3g} back"
+        card = answer["card"]
         if card and not card["mig"] and card["gen"] in LANE_GB_S and card["width"]:
             carries = LANE_GB_S[card["gen"]] * card["width"]
             seen += f", of {carries:.3g}"
@@ -90,7 +91,9 @@ def gemm(probes: Any, stack: Stack) -> Finding:
     speeds: dict[str, list[float]] = {}
     figures = []
     for answer in (outcome.result() for outcome in probes.gemms):
-        name, speed, beside = names[answer["device"]], answer["tflops"], _not_judged(answer)
+        name = names[answer["device"]]
+        speed = answer["tflops"]
+        beside = _not_judged(answer)
         expected = reference_tflops(name)
         if not beside:
             speeds.setdefault(name, []).append(speed)

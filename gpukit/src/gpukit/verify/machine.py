@@ -154,7 +154,8 @@ def shm(probes: Any, stack: Stack) -> Finding:
     promised = stack.memory.shm_size
     least = gigabytes(promised) if promised else MIN_SHM_GB
     whose = "the host's, " if stack.memory.ipc == "host" else ""
-    seen, expected = f"{size:.2g} GB", promised or f"{whose}at least {MIN_SHM_GB:g} GB"
+    seen = f"{size:.2g} GB"
+    expected = promised or f"{whose}at least {MIN_SHM_GB:g} GB"
     if free < MIN_FREE_SHM_GB:
         return problem("shared-memory-leftovers", f"{seen}, {free * 1024:.0f} MB free", expected)
     if size >= 0.95 * least:
@@ -185,7 +186,8 @@ def _less_than(value: int, least: int) -> bool:
 )
 def limits(probes: Any, stack: Stack) -> Finding:
     """Limits of locked memory, stack, and open files, against those in devcontainer.json."""
-    found, asked = probes.limits, stack.memory.ulimits
+    found = probes.limits
+    asked = stack.memory.ulimits
     for name, what, id in (("memlock", "locked memory", "memlock-limit"), ("stack", "stack", "stack-limit-low")):
         if name in asked and _less_than(found[name], asked[name]):
             return problem(id, f"{what}: {_size(found[name])}", _size(asked[name]))

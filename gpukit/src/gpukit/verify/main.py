@@ -138,7 +138,8 @@ def _installed(probes: Any, stack: Stack) -> Stack:
 
 def _torch(probes: Any, stack: Stack) -> Finding:
     """Whether the driver is new enough for this build."""
-    floor, driver = _floor(probes.torch.cuda or ""), probes.smi.driver
+    floor = _floor(probes.torch.cuda or "")
+    driver = probes.smi.driver
     if floor and driver and version(driver) < version(floor):
         reason = f"this PyTorch, which is built for CUDA {minor(probes.torch.cuda)}"
         seen = f"{probes.torch.version}, driver {driver}"

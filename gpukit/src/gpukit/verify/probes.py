@@ -282,7 +282,10 @@ class Probes:
         # A library may create a missing folder: then the folder above it counts.
         nearest = Path(path) if there else _nearest(Path(path))
         mount = self._mount_table.get(path)
-        problem, number, owner, free = "", None, None, None
+        problem = ""
+        number = None
+        owner = None
+        free = None
         try:
             owner = nearest.stat().st_uid
             free = shutil.disk_usage(nearest).free / GIGABYTE
@@ -291,7 +294,8 @@ class Probes:
             elif there:
                 next(Path(path).iterdir(), None)
         except OSError as error:
-            problem, number = error.strerror or str(error), error.errno
+            problem = error.strerror or str(error)
+            number = error.errno
         return Place(path, there, mount is not None, "ro" in (mount or ()), problem, number, owner, free)
 
     @cached_property

@@ -133,11 +133,13 @@ def _lines(project: Path) -> list[tuple[str, str, bool]]:
     from gpukit.image.layers import extra, name, wanted
 
     table = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    own, tools = table.get("dependencies", []), extra(table, "dev")
+    own = table.get("dependencies", [])
+    tools = extra(table, "dev")
     names = {name(line) for line in own}
     lines = [(line, "pyproject.toml", False) for line in own]
     lines += [(line, "pyproject.toml", True) for line in tools if name(line) not in names]
-    known, tooling = {line for line, _, _ in lines}, {name(line) for line in tools} - names
+    known = {line for line, _, _ in lines}
+    tooling = {name(line) for line in tools} - names
     return lines + [(line, "requirements.txt", name(line) in tooling) for line in wanted(project) if line not in known]
 
 
@@ -213,7 +215,8 @@ def imported(project: Path) -> list[Import]:
     """Each import of another package, once. Optional ones are skipped: in `try`, or under `if TYPE_CHECKING`."""
     if is_adopted(project):
         return []  # which of a repository's files are run here is its owner's business
-    source, notebooks = project / "src", project / "notebooks"
+    source = project / "src"
+    notebooks = project / "notebooks"
     known = PROVIDED | sys.stdlib_module_names | {path.stem for path in source.glob("*")}
     files = [*sorted(source.rglob("*.py")), *sorted(notebooks.rglob("*.ipynb")), *sorted(notebooks.rglob("*.py"))]
     found: dict[str, Import] = {}

@@ -72,7 +72,8 @@ def import_torch(probes: Any, stack: Stack) -> Finding:
     error = probes.torch.error
     if error is None:
         return passed(probes.torch.version)
-    seen, expected = last_line(error.text or error.log) or error.kind, "`import torch` works"
+    seen = last_line(error.text or error.log) or error.kind
+    expected = "`import torch` works"
     if error.kind == "ModuleNotFoundError" and "other-python" in sign_ids(error.text):
         return problem("torch-not-installed", seen, expected)
     if error.kind == "Death":
@@ -92,7 +93,8 @@ def import_torch(probes: Any, stack: Stack) -> Finding:
 )
 def torch(probes: Any, stack: Stack) -> Finding:
     """The same minor version and the same build as the base's; a newer patch release is accepted."""
-    seen, expected = _with_index(probes, probes.torch.version), stack.torch
+    seen = _with_index(probes, probes.torch.version)
+    expected = stack.torch
     same_version = minor(seen) == minor(expected)
     if on_cpu(probes, stack) and (stack.cuda is not None or probes.torch.index):
         if same_version:
@@ -254,7 +256,8 @@ def imports(probes: Any, stack: Stack) -> Finding:
 
 
 def _broken(each: Imported, others: str) -> Finding:
-    error, names = each.error, {"package": each.module}
+    error = each.error
+    names = {"package": each.module}
     if error.kind in ("Death", "Timeout"):
         return problem("package-import-crashes", f"{each.statement}: {error.text}{others}", each.place, **names)
     seen = f"{each.statement}: {last_line(f'{error.kind}: {error.text}')}{others}"

@@ -40,7 +40,11 @@ class TorchError(Exception):
 
     def __init__(self, kind: str, text: str, log: str = "", status: int | None = None, device: str = "") -> None:
         super().__init__(f"{kind}: {text}" if text else kind)
-        self.kind, self.text, self.log, self.status, self.device = kind, text, log, status, device
+        self.kind = kind
+        self.text = text
+        self.log = log
+        self.status = status
+        self.device = device
 
 
 class TorchProcess:

@@ -102,7 +102,8 @@ def checkout(project: Path, folder: Path) -> str:
         own = project / ".gpukit/answers.yml"
         answers = (own if own.is_file() else project / ".copier-answers.yml").read_text(encoding="utf-8")
         facts = dict(re.findall(r"^_(src_path|commit): ['\"]?(.*?)['\"]?$", answers, re.MULTILINE))
-        address, commit = facts["src_path"], facts["commit"].rpartition("-g")[2]
+        address = facts["src_path"]
+        commit = facts["commit"].rpartition("-g")[2]
     except (OSError, KeyError):
         raise VendorError(".copier-answers.yml names no template and commit: give its folder with --from") from None
     address = git_address(address)

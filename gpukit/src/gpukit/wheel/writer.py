@@ -130,7 +130,9 @@ def write(members: Members, folder: Path) -> Path:
         with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in sorted({**members, **_record(members)}.items()):
                 entry = zipfile.ZipInfo(name)  # dated 1980-01-01
-                entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.create_system = 3
+                entry.external_attr = 0o644 << 16
                 archive.writestr(entry, content)
         draft.chmod(0o644)
         draft.replace(wheel)
