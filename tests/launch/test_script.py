@@ -403,5 +403,6 @@ def test_help_imports_next_to_nothing(small: Path, path: str) -> None:
         "gpukit.cli.main",
         "gpukit.cli.table",
         "gpukit.project",
+        "gpukit.project.interrupts",
         "gpukit.project.messages",
     ]
