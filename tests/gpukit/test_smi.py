@@ -1,9 +1,11 @@
 """nvidia-smi -q -x as recorded, reduced to what is read, with other values where noted."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from gpukit.host import health
 from gpukit.host.smi import parse
 
 RECORDINGS = Path(__file__).with_name("recorded")
@@ -120,3 +122,9 @@ def test_other_values(was, now, read):
 def test_invalid_xml():
     assert "cannot be read" in parse("Failed to initialize NVML: Unknown Error").message
     assert parse("<nvidia_smi_log></nvidia_smi_log>").cards == ()
+
+
+def test_a_container_without_the_kernels_log(monkeypatch):
+    opened = os.open
+    monkeypatch.setattr(os, "open", lambda _, flags: opened(os.devnull, flags))
+    assert health.kernel_log() is None

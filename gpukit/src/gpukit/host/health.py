@@ -91,7 +91,9 @@ def kernel_log() -> str | None:
     try:
         while True:
             with contextlib.suppress(BrokenPipeError):  # lines were overwritten meanwhile; the next ones follow
-                parts.append(os.read(log, 8192).decode(errors="replace"))
+                if not (part := os.read(log, 8192)):  # some containers have /dev/null in its place
+                    return None
+                parts.append(part.decode(errors="replace"))
     except BlockingIOError:  # the end
         pass
     except OSError:
