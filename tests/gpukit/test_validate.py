@@ -337,6 +337,7 @@ BROKEN = {
 }  # fmt: skip
 LEGAL = {
     "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),
+    "a path of a command": (MAIN, re.compile(r'"sh",\s+"(?=.devcontainer/init)'), '"${localWorkspaceFolder}/'),
     "a schema": (MAIN, *key('"$schema": "https://example.org/devContainer.schema.json"')),
     "features": (MAIN, *key('"features": {"ghcr.io/devcontainers/features/node:1": {"version": "22"}}')),
     "the order of features": (MAIN, *key('"overrideFeatureInstallOrder": ["ghcr.io/devcontainers/features/node"]')),
@@ -375,10 +376,10 @@ LEGAL = {
     "another shell": ("launch", "#!/bin/sh", "#! /usr/bin/env -S bash"),
     "variables of a service": (COMPOSE, "    init: true\n    command", "    init: true\n    labels: [\"a=$${HOME\", \"b=${A:-{x}}\", \"c=${B:-${C:-1}}\"]\n    command"),
     "flags of instructions": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN --security=sandbox [ -d /etc ] && true\nCOPY --link --chmod=755 stack.json $HOME/\n"
-                              'HEALTHCHECK --start-interval=1s CMD ["true"]\nLABEL by=$USER\nCOPY <<END /note\n1\nEND\nWORKDIR /workspace'),
+                              'HEALTHCHECK --start-interval=1s CMD ["true"]\nARG HTTPS_PROXY\nLABEL by=$USER via=$HTTP_PROXY\nCOPY <<END /note\n1\nEND\nWORKDIR /workspace'),
     "a digest": ("Dockerfile", re.compile(r"(BASE_IMAGE:-[^}]+)"), r"\1@sha256:" + "0a" * 32),
     "another stage": ("Dockerfile", "\nFROM system AS tools", "\nFROM busybox AS own\nFROM system AS tools\nCOPY --from=own /bin/sh /own"),
-    "a system package": ("apt.txt", END, "ffmpeg # for video\nlibgl1:amd64 curl=8.* libstdc++6/trixie\n"),
+    "a system package": ("apt.txt", END, "ffmpeg # for video\nlibgl1:amd64 curl=8.* libstdc++6/trixie -t trixie-backports\n"),
     "a variable's name": (HOST_ENV, END, "\n# mine\nMY_TOKEN\nMY_MODE=fast\n"),
     "a dependency": (PYPROJECT, "dependencies = [", 'dependencies = [\n    "einops>=0.8; sys_platform == \'linux\'", "flash-attn @ https://a.b/c.whl",'),
     "another table": (PYPROJECT, "[tool.ruff]", '[dependency-groups]\ndocs = ["zensical"]\n\n[tool.mypy]\nstrict = true\n\n[tool.ruff]'),
@@ -389,7 +390,7 @@ LEGAL = {
     "no workflow": (WORKFLOW,),
     "line ends of Windows": ("Dockerfile", re.compile(r"\n"), "\r\n"),
     "a healthcheck": (COMPOSE, "    init: true\n    command", "    init: true\n    healthcheck: {test: [CMD, 'true'], retries: 3}\n    command"),
-    "how services start": (COMPOSE, "    restart: unless-stopped\n", "    restart: on-failure:3\n    stop_grace_period: 1m30s\n    depends_on: {dev: {condition: service_started, required: false}}\n"),
+    "how services start": (COMPOSE, "    restart: unless-stopped\n", "    restart: on-failure:3\n    shm_size: 1.5gb\n    stop_grace_period: 1m30s\n    depends_on: {dev: {condition: service_started, required: false}}\n"),
     "other triggers": (WORKFLOW, "pull_request:", "merge_group:\n  pull_request:"),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
 }  # fmt: skip
@@ -485,17 +486,22 @@ def test_why_no_program_can_read_a_file(projects: list[Path], tmp_path: Path, ch
 
 def test_what_git_ignores_is_missing_in_a_clone(projects: list[Path]) -> None:
     """Each rule that is to blame is one problem; those of the user count too. Without a repository, nothing is known."""
-    added = ".gitignore", END, "*.env\n/stack.*\n/.vscode/\n"  # the last by choice: no start needs it
-    with edited(projects[0], *added):
-        assert Validation(projects[0]).problems() == []
-        subprocess.run(["git", "init", "-q"], cwd=projects[0], check=True)
+    project = projects[0]
+    added = "*.env\n/stack.*\n/.devcontainer/cpu/\n/.vscode/\n"  # the last by choice: no start needs it
+    with edited(project, ".gitignore", END, added):
+        assert Validation(project).problems() == []
+        subprocess.run(["git", "init", "-q"], cwd=project, check=True)
         try:
-            by_rule = {problem.what.split("`")[1]: problem for problem in Validation(projects[0]).problems()}
+            found = Validation(project).problems()
+            lines = [line for problem in found for line in re.findall("`(.+?)`", problem.remedy)]
+            with edited(project, ".gitignore", END, "\n".join(lines)):
+                assert Validation(project).problems() == []
         finally:
-            shutil.rmtree(projects[0] / ".git")
-    assert {*by_rule} == {"*.env", "/stack.*"} and {problem.file for problem in by_rule.values()} == {".gitignore"}
-    assert HOST_ENV in by_rule["*.env"].what and STACK not in by_rule["*.env"].what
-    assert STACK in by_rule["/stack.*"].what and "`!/stack.json`" in by_rule["/stack.*"].remedy
+            shutil.rmtree(project / ".git")
+    by_rule = {problem.what.split("`")[1]: problem.what for problem in found}
+    assert {*by_rule} == {"*.env", "/stack.*", "/.devcontainer/cpu/"}
+    assert {problem.file for problem in found} == {".gitignore"}
+    assert HOST_ENV in by_rule["*.env"] and STACK not in by_rule["*.env"] and STACK in by_rule["/stack.*"]
 
 
 def test_git_keeps_the_line_ends_of_what_no_program_reads_otherwise(projects: list[Path]) -> None:

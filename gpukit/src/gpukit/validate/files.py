@@ -191,17 +191,17 @@ def batch_options(text: str) -> Iterator[Problem]:
 
 
 def system_packages(project: Path) -> Iterator[Problem]:
-    """apt.txt, as the Dockerfile reads it: names of packages, and perhaps their versions."""
+    """apt.txt, as the Dockerfile reads it: names of packages, perhaps with versions, and options of apt-get."""
     for number, line in enumerate(located(APT, project).read_text(encoding="utf-8").splitlines(), 1):
         for word in line.partition("#")[0].split():
-            if not re.fullmatch(r"[a-z\d][a-z\d.+*-]*(:[a-z\d-]+)?([=/][\w.+:~*-]+)?", word):
+            if not re.fullmatch(r"-.+|[a-z\d][a-z\d.+*-]*(:[a-z\d-]+)?([=/][\w.+:~*-]+)?", word):
                 yield Problem(APT, f"line {number}", f"`{word}` is not the name of a package", "correct or remove it")
                 return
 
 
 def kept_out(project: Path) -> Iterator[Problem]:
     """Files that git ignores although a clone needs them, by the rule that is to blame."""
-    wheels = [path.relative_to(project).as_posix() for each in WHEELS for path in (project / each).glob("*.whl")]
+    wheels = [path.relative_to(project).as_posix() for each in WHEELS for path in (project / each).glob("gpukit-*.whl")]
     names = [place(project, name) for name in generated(project) if name in NEEDED] + wheels
     with contextlib.suppress(RefusalError):  # without git
         command = ("check-ignore", "--verbose", "-z", "--stdin")
@@ -212,8 +212,9 @@ def kept_out(project: Path) -> Iterator[Problem]:
                 rules.setdefault(f"`{pattern}` ({source}, line {line})", []).append(name)
         for rule, ignored in rules.items():
             what = f"{rule} keeps {', '.join(ignored)} out of git, and a clone needs it"
-            remedy = f"remove that line, or add {', '.join(f'`!/{name}`' for name in ignored)} after it"
-            yield Problem(".gitignore", "", what, remedy)
+            folders = [f"{each.as_posix()}/" for name in ignored for each in list(Path(name).parents)[-2::-1]]
+            again = ", ".join(f"`!/{each}`" for each in dict.fromkeys((*folders, *ignored)))
+            yield Problem(".gitignore", "", what, f"remove that line, or end .gitignore with {again}")
 
 
 def package(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
@@ -302,7 +303,7 @@ def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> I
     what = ""
     if not run:
         what = f"does not run {INITIALIZE}, which creates the folders that are mounted"
-    elif isinstance(command, list) and shutil.which("sh") and not shutil.which(command[0]):
+    elif isinstance(command, list) and re.fullmatch(r"[\w.-]+", command[0]) and not shutil.which(command[0]):
         what = f"there is no program `{command[0]}`"
     elif re.match(rf"(\./)?{re.escape(script)}", run) and not os.access(project / script, os.X_OK):
         what = f"{INITIALIZE} is not executable"

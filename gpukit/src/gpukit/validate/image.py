@@ -159,7 +159,7 @@ def undefined(steps: list[Instruction]) -> Problem | None:
     for step in steps:
         for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name in EXPANDED else ():
             meant = alike(name, known, 0.9)
-            if meant and name not in known:
+            if meant and name not in known and not PREDEFINED.fullmatch(name):
                 what = f"there is no variable `{name}`"
                 return Problem(DOCKERFILE, f"line {step.line}", what, f"did you mean `{meant}`?")
     return None
