@@ -11,9 +11,6 @@ from gpukit.host.cards import data
 from gpukit.host.kernels import runs
 from gpukit.project.stack import Stack, version
 
-OTHER_STACK = "`./launch update {answers}`"
-OUTSIDE = "Use the stack that `gpukit plan --for {id}` recommends."
-
 
 @check(
     "torch", "PyTorch", causes=("torch-not-for-this-cpu", "cuda-below-floor", "torch-without-kernels", "torch-only-ptx")

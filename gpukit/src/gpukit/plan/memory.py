@@ -20,7 +20,6 @@ SECONDS = 300  # for the trace, which builds the model
 UNTRACEABLE = 3  # the exit code of the program that computes the memory
 # Of a card's nominal memory, in GiB. A T4 with 16 GB reports 15360 MiB, as ECC takes 1/16; the driver takes some more.
 USABLE = 0.93
-SMALLER = "Train with `--batch-size {fits}`, or keep the batch and compute it in parts with `--microbatch {fits}`."
 CAUSES = ("model-too-large", "card-too-small", "model-too-large-for-some-cards", "some-cards-too-small")
 
 
