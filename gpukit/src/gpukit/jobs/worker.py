@@ -312,7 +312,8 @@ class Worker:
         if not job["code"]:
             return root
         try:
-            frozen.check_out(root, job["code"], folder, self.runner.links)
+            # again for one without credentials: it may have written commands into devcontainer.json that the host runs
+            frozen.check_out(root, job["code"], folder, self.runner.links, fresh=bool(job["sealed"]))
         except RefusalError as refusal:
             raise JobError(str(refusal).rstrip(".")) from None
         return folder

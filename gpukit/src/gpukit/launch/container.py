@@ -174,7 +174,7 @@ def run(
     """
     name = f"{project.tag}-run-{secrets.token_hex(2)}"
     publish = published(project, ports or [])
-    (more, values) = passed(project, variables or [])
+    more, values = passed(project, variables or [])
     own_flags = [*flags(project, name, "run"), *publish, *more]
     arguments = ["run", "--rm", *terminal_flags(reads=not trial), *own_flags, project.tag, *command]
     if project.show_start(*arguments):
@@ -197,7 +197,7 @@ def run_sealed(project: Project, without: str, command: list[str], *given: list[
     if is_adopted(project.root):
         raise RefusalError(sealed.UNKNOWN)
     place = project.located(frozen.PLACE)
-    for old in place.glob("run-*"):
+    for old in place.glob("run-*[0-9]"):
         if not queue.born(int(old.name[len("run-") :])):  # of a command that was killed
             frozen.remove(project.root, old, f"{old.name}-files")
     folder = place / f"run-{os.getpid()}"
@@ -224,7 +224,7 @@ def run_detached(
     short = name
     name = f"{project.tag}-run" + f"-{name}" * bool(name)
     publish = published(project, ports or [])
-    (more, values) = passed(project, variables or [])
+    more, values = passed(project, variables or [])
     arguments = ["--detach", *flags(project, name, "run"), *publish, *more, project.tag, *command]
     if project.show_start("run", *arguments):
         return 0
