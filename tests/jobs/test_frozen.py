@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 
 import pytest
 
 from gpukit.cli.main import main
 from gpukit.host import frozen
 from gpukit.host import queue as place
+from gpukit.jobs import worker
 from gpukit.jobs.table import Table
 from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
@@ -247,12 +249,12 @@ while not os.path.exists("outputs/go"): time.sleep(0.01)
 
 
 def test_what_a_hostile_job_writes_leads_nowhere_else(repository: Path, tmp_path: Path) -> None:
-    folder = repository / ".launch/jobs/1"
-    code = frozen.freeze(repository)
-    frozen.check_out(repository, code, folder, links=False)
+    job = {"id": 1, "code": frozen.freeze(repository), "sealed": "credentials"}
+    one = worker.Worker(place.folder(repository), None, Namespace(links=False), None, None)
+    folder = one.code(job)
     config = folder / ".devcontainer/devcontainer.json"
     config.write_text('{"initializeCommand": "true"}', encoding="utf-8")
-    frozen.check_out(repository, code, folder, links=False, fresh=True)
+    one.code(job)  # after an interruption
     assert config.read_bytes() == (repository / ".devcontainer/devcontainer.json").read_bytes()
     # links to the project, paths through them, what git would wait for, and a link where its files are to be moved
     (folder / "own").write_text("kept", encoding="utf-8")
