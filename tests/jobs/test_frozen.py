@@ -256,6 +256,8 @@ def test_what_a_hostile_job_writes_leads_nowhere_else(repository: Path, tmp_path
     config.write_text('{"initializeCommand": "true"}', encoding="utf-8")
     one.code(job)  # after an interruption
     assert config.read_bytes() == (repository / ".devcontainer/devcontainer.json").read_bytes()
+    frozen.forget(repository, set)
+    assert frozen.is_kept(repository, repository / ".git", job["code"]), "a checkout needs it"
     # links to the project, paths through them, what git would wait for, and a link where its files are to be moved
     (folder / "own").write_text("kept", encoding="utf-8")
     (folder / "link").symlink_to(repository)

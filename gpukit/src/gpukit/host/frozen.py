@@ -214,8 +214,9 @@ def forget(root: Path, needed: Callable[[], set[str]]) -> None:
     with _locked(root, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
         if not alone:
             return
-        kept = needed()
-        copies.forget(located(PLACE, root), kept)
+        place = located(PLACE, root)
+        kept = needed() | {code_in(folder) for folder in place.iterdir()}  # that of `run --no-credentials`, too
+        copies.forget(place, kept)
         for repository in repositories(root):
             listed = git(root, "for-each-ref", "--format=%(refname)", REFS, GIT_DIR=str(repository)).split()
             old = "".join(f"delete {ref}\n" for ref in listed if ref.rpartition("/")[2] not in kept)

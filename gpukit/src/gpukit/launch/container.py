@@ -202,14 +202,15 @@ def run_sealed(project: Project, without: str, command: list[str], *given: list[
             frozen.remove(project.root, old, f"{old.name}-files")
     folder = place / f"run-{os.getpid()}"
     try:
-        frozen.check_out(project.root, frozen.freeze(project.root, otherwise=""), folder, links=False)
+        with frozen.submitting(project.root):
+            frozen.check_out(project.root, frozen.freeze(project.root, otherwise=""), folder, links=False)
         copy = Project(folder, project.given, project.cpu, project.chosen_gpus, project.dry)
         copy.sealed = without
         return run(copy, command, *given)
     finally:
         left = frozen.remove(project.root, folder, f"{folder.name}-files")
         if left:
-            say(f"F{left[1:]}.")
+            say(f"{left[0].upper()}{left[1:]}.")
 
 
 def run_detached(
