@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 
 import pytest
 
 from gpukit.cli.main import main
 from gpukit.host import frozen
 from gpukit.host import queue as place
+from gpukit.jobs import worker
 from gpukit.jobs.table import Table
 from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
@@ -244,6 +246,39 @@ while not os.path.exists("outputs/go"): time.sleep(0.01)
     assert main(["submit", "--", sys.executable, "-c", code]) == 0
     queue.until(lambda: "job-2-files" in queue.table.get(2)["note"])
     assert (repository / "outputs/job-2-files/own").read_text() == "kept"
+
+
+def test_what_a_hostile_job_writes_leads_nowhere_else(repository: Path, tmp_path: Path) -> None:
+    job = {"id": 1, "code": frozen.freeze(repository), "sealed": "credentials"}
+    one = worker.Worker(place.folder(repository), None, Namespace(links=False), None, None)
+    folder = one.code(job)
+    config = folder / ".devcontainer/devcontainer.json"
+    config.write_text('{"initializeCommand": "true"}', encoding="utf-8")
+    one.code(job)  # after an interruption
+    assert config.read_bytes() == (repository / ".devcontainer/devcontainer.json").read_bytes()
+    frozen.forget(repository, set)
+    assert frozen.is_kept(repository, repository / ".git", job["code"]), "a checkout needs it"
+    # links to the project, paths through them, what git would wait for, and a link where its files are to be moved
+    (folder / "own").write_text("kept", encoding="utf-8")
+    (folder / "link").symlink_to(repository)
+    (folder / ".git/info/exclude").write_text("/link", encoding="utf-8")
+    (folder / ".git/linked").write_text("link/.env\0../../../.env\0../own", encoding="utf-8")
+    object = git(repository, "hash-object", "-w", "src/a.py").strip()
+    for path in ("link/.env", "link/src/a.py"):
+        git(folder, "update-index", "--add", "--cacheinfo", f"100644,{object},{path}")
+    write(folder, "src/a.py", "changed")
+    os.mkfifo(folder / ".gitattributes")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (repository / "outputs/job-1-files-2").symlink_to(elsewhere)
+    folder.chmod(0)
+    before = sorted(path for path in repository.rglob("*") if repository / "outputs" not in path.parents)
+    assert frozen.remove(repository, folder, "job-1-files").endswith("outputs/job-1-files-3")
+    after = sorted(path for path in repository.rglob("*") if repository / "outputs" not in path.parents)
+    assert set(before) - set(after) == {path for path in before if folder in (path, *path.parents)}
+    left = repository / "outputs/job-1-files-3"
+    assert sorted(str(path.relative_to(left)) for path in left.rglob("*")) == ["own", "src", "src/a.py"]
+    assert not [*elsewhere.iterdir()] and not (set(after) - set(before))
 
 
 # What an adopted repository's job finds and writes. git ignores *.pt, data/, and .env.

@@ -490,7 +490,7 @@ def test_outcomes_of_containers(monkeypatch: pytest.MonkeyPatch, state: Any, cod
     assert Container().outcome({}, code)[0] == outcome
 
 
-def test_a_job_whose_image_cannot_be_built_stays_in_the_queue_and_others_go_on(
+def test_a_job_whose_image_cannot_be_built_is_tried_again_fails_at_last_and_keeps_no_other_waiting(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
@@ -523,6 +523,13 @@ def test_a_job_whose_image_cannot_be_built_stays_in_the_queue_and_others_go_on(
     one.not_before = {}
     one.tick()
     assert queue.states() == ["queued", "queued"] and one.active == {}
+    monkeypatch.undo()
+    one.stopping = 0
+    for _ in range(worker.TRIES):
+        one.not_before = {}
+        one.tick()
+    assert queue.states() == ["failed", "failed"] and "cannot be built" in queue.table.get(1)["note"]
+    assert tried == [1, 2] * worker.TRIES
 
 
 def test_a_finished_container_is_not_run_again_because_the_disk_was_full(

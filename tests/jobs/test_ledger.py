@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,10 @@ def test_damaged_runs_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert ledger.compare(root, jobs[:3]) == {**found, "jobs": found["jobs"][:3]}
     write(root, "outputs/cut/metrics.jsonl", files["cut"]["metrics.jsonl"] + "\n" + row % (3, 0.25))
     write(root, ledger.OUTCOMES, (root / ledger.OUTCOMES).read_text() + "damaged")
+    shutil.rmtree(root / "outputs/binary")
     assert [job["best"] for job in ledger.compare(root, jobs)["jobs"]] == [2.5, 0.25, None, None]
+    remembered = json.loads((root / ledger.OUTCOMES).read_text())
+    assert {Path(name.partition("\0")[0]).name for name in remembered} == {"whole", "cut"}
 
 
 @pytest.mark.parametrize(

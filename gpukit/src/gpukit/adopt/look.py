@@ -302,7 +302,7 @@ def imports(root: Path) -> list[str]:
     """The packages that the repository's scripts import and that are neither Python's own nor its own."""
     if sys.version_info < (3, 10):  # which does not know what is its own
         raise RefusalError("Reading what scripts import needs Python 3.10 or newer: `uvx --python 3.12 gpukit adopt`.")
-    names = [name for name in sources(root) if name.endswith((*MOST_BYTES,))][:MOST_FILES]
+    names = [name for name in sources(root) if name.endswith(tuple(MOST_BYTES))][:MOST_FILES]
     own = {part for name in names for part in (Path(name).stem, *Path(name).parts[:-1])}
     modules: set[str] = set()
     for name in names:

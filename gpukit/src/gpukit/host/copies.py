@@ -5,6 +5,7 @@ A copy is in .launch/jobs/copies, and its name follows from its files. Compare h
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import fnmatch
 import hashlib
@@ -45,7 +46,7 @@ def make(root: Path, place: Path, names: list[str]) -> str:
             digest.update(f"{name}\0{kind}\0{len(contents)}\0".encode(errors="surrogateescape") + contents)
         copy = place / PLACE / digest.hexdigest()
         copy.parent.mkdir(exist_ok=True)
-        if not copy.exists():
+        with contextlib.suppress(OSError):  # it exists, not empty
             files.rename(copy)
     return copy.name
 
@@ -94,7 +95,9 @@ def written(copy: Path, folder: Path, ignored: tuple[str, ...]) -> list[str]:
 def forget(place: Path, kept: set[str]) -> None:
     for copy in (place / PLACE).glob("*"):
         if copy.name not in kept:
-            shutil.rmtree(copy)
+            gone = place / f"{copy.name}.gone"  # at once: a part of it would be another job's code
+            copy.rename(gone)
+            shutil.rmtree(gone)
 
 
 def changes(first: Path, second: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -37,8 +38,7 @@ FRESH = 2.0  # seconds in which a file can change again without another time, on
 LARGE = 100e6  # bytes of a new file that is probably data: GitHub refuses larger ones
 MANY = 1e9  # bytes of all new files
 FULL = 1e6  # bytes that are free on a full disk, at most
-NOT_KEPT = ("/outputs", "/data", "__pycache__/", "*.pyc", ".pytest_cache/", ".ruff_cache/", "*.egg-info/")
-NOT_KEPT += ("/cluster/image.*", "/cluster/*.status")
+NOT_KEPT = (*shared.CACHES, "/cluster/image.*", "/cluster/*.status")  # of what a job writes; as in a .gitignore
 AUTHOR = {f"GIT_{role}_{what}": "gpukit" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 LATEST = ", or submit with --latest, which runs the project as it is when the job starts"
 
@@ -214,8 +214,9 @@ def forget(root: Path, needed: Callable[[], set[str]]) -> None:
     with _locked(root, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
         if not alone:
             return
-        kept = needed()
-        copies.forget(located(PLACE, root), kept)
+        place = located(PLACE, root)
+        kept = needed() | {code_in(folder) for folder in place.iterdir()}  # that of `run --no-credentials`, too
+        copies.forget(place, kept)
         for repository in repositories(root):
             listed = git(root, "for-each-ref", "--format=%(refname)", REFS, GIT_DIR=str(repository)).split()
             old = "".join(f"delete {ref}\n" for ref in listed if ref.rpartition("/")[2] not in kept)
@@ -249,7 +250,11 @@ def keep(root: Path, commit: str) -> None:
 def code_in(folder: Path) -> str:
     """The commit of a checkout, or the name of its copy; empty if the job has removed or changed it."""
     head = folder / ".git/HEAD"
-    found = head.read_text(encoding="utf-8", errors="replace").strip() if head.is_file() else ""
+    found = ""
+    with contextlib.suppress(OSError):
+        if head.is_file():
+            with head.open(encoding="utf-8", errors="replace") as file:
+                found = file.read(100).strip()
     return found if re.fullmatch("[0-9a-f]{40,64}", found) else ""
 
 
@@ -259,15 +264,15 @@ def borrowed(root: Path, folder: Path) -> Path:
     return copy_of(root, code) or repository_of(root, code) / "objects"
 
 
-def check_out(root: Path, commit: str, folder: Path, links: bool = True) -> None:
-    """Write the files of a commit to `folder`, unless they are there from before an interruption.
+def check_out(root: Path, commit: str, folder: Path, links: bool = True, fresh: bool = False) -> None:
+    """Write the files of a commit to `folder`, unless they are there from before an interruption; if `fresh`, always.
 
     With links to what it shares (host/shared.py). Without `links`, for containers: with empty folders for outputs/ and
     data/, and .git/shared, at which the container has `borrowed(...)`.
 
     Raises RefusalError if the code is gone, or cannot be written; then nothing of it is left.
     """
-    if code_in(folder) == commit and shared.is_linked(root, folder) == links:
+    if not fresh and code_in(folder) == commit and shared.is_linked(root, folder) == links:
         return
     source = copy_of(root, commit) or repository_of(root, commit)
     draft = folder.with_name(f"{folder.name}.new")
@@ -312,8 +317,7 @@ def borrow(root: Path, repository: Path, commit: str, folder: Path, links: bool)
     git(root, "init", "--quiet", "--template=", str(folder))
     for part in ("info", "shared", "objects/info"):
         (folder / ".git" / part).mkdir(parents=True, exist_ok=True)
-    exclude = NOT_KEPT if not is_adopted(root) else NOT_KEPT[len(SHARED) :]
-    (folder / ".git/info/exclude").write_text("".join(f"{each}\n" for each in exclude), encoding="utf-8")
+    (folder / ".git/info/exclude").write_text("".join(f"{each}\n" for each in not_kept(root)), encoding="utf-8")
     alternates = folder / ".git/objects/info/alternates"
     objects = os.path.relpath(repository / "objects", folder / ".git/objects")
     alternates.write_text(f"{objects}\n", encoding="utf-8")
@@ -337,23 +341,46 @@ def remove(root: Path, folder: Path, name: str) -> str:
     """
     if not folder.is_dir():
         return ""
-    left = [path for path in written(root, folder) if os.path.lexists(folder / path)]
-    outputs = located("outputs", root) / name
-    home = shared.home(root, folder, left) if is_adopted(root) else set()
+    kept = folder.with_name(f"{folder.name}.kept")  # in one step to outputs/, where other jobs may put links
     gone = folder.with_name(f"{folder.name}.gone")  # at once: of a part, it could not be told what the job wrote
     try:
+        folder.chmod(0o700)  # a job may have changed that
+        left = [path for path in written(root, folder) if is_inside(folder, path)]
+        home = shared.home(root, folder, left) if is_adopted(root) else set()
         for path in left:
-            place = root / path if path in home else outputs / path
+            place = (root if path in home else kept) / path
             place.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):  # another command does the same
                 shutil.move(folder / path, place)
+        outputs = free(located("outputs", root) / name)
+        sentence = f"files that it wrote elsewhere are in {outputs.relative_to(root)}" if kept.is_dir() else ""
+        if sentence:
+            shutil.move(kept, outputs)
         shutil.rmtree(gone, ignore_errors=True)  # of a remove that was killed
         with contextlib.suppress(FileNotFoundError):
             folder.rename(gone)
     except OSError as error:
         return f"its checkout {folder} cannot be removed ({error.strerror})"
     shutil.rmtree(gone, ignore_errors=True)
-    return f"files that it wrote elsewhere are in {outputs.relative_to(root)}" if not home.issuperset(left) else ""
+    return sentence
+
+
+def is_inside(folder: Path, path: str) -> bool:
+    """Whether a file is in a checkout and nowhere else: a job can write git's index, and links in place of folders."""
+    there = (folder / path).parent.resolve()
+    ours = ".." not in Path(path).parts and folder.resolve() in (there, *there.parents)
+    return ours and os.path.lexists(folder / path)
+
+
+def free(path: Path) -> Path:
+    """The path, or the first one with a number behind it that nobody has taken."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], numbered) if not os.path.lexists(each))
+
+
+def not_kept(root: Path) -> tuple[str, ...]:
+    """What is not kept of a checkout, as lines of a .gitignore."""
+    return NOT_KEPT if is_adopted(root) else (*(f"/{name}" for name in SHARED), *NOT_KEPT)
 
 
 def written(root: Path, folder: Path) -> list[str]:
@@ -362,16 +389,21 @@ def written(root: Path, folder: Path) -> list[str]:
     code = code_in(folder)
     copy = copy_of(root, code)
     if copy:
-        return copies.written(copy, folder, (*NOT_KEPT, "/.git"))
+        return copies.written(copy, folder, (*not_kept(root), "/.git"))
+    index = folder / ".git/index"
+    exclude = folder / ".git/info/exclude"
     with contextlib.suppress(RefusalError):
         # not the checkout's own repository: git runs programs that its configuration names, and a job may write that
-        repository = {"GIT_DIR": str(repository_of(root, code)), "GIT_INDEX_FILE": f"{folder}/.git/index"}
-        exclude = f"--exclude-from={folder}/.git/info/exclude"
-        listing = ("ls-files", "-z", "--others", "--modified", exclude)
-        listed = attempt(folder, *listing, GIT_WORK_TREE=str(folder), **repository)
-        if listed.code == 0 and (folder / ".git/index").is_file():
-            found = [path for path in names(listed.out) if not path.startswith(tuple(f"{each}/" for each in ours))]
-            return list(dict.fromkeys([*found, *shared.replaced(folder)]))
+        repository = {"GIT_DIR": str(repository_of(root, code)), "GIT_INDEX_FILE": str(index)}
+        for attributes in folder.rglob(".gitattributes"):
+            if attributes.is_fifo():
+                attributes.unlink()  # git would wait for who writes to it
+        if index.is_file() and exclude.is_file():  # and to these
+            listing = ("ls-files", "-z", "--others", "--modified", f"--exclude-from={exclude}")
+            listed = attempt(folder, *listing, GIT_WORK_TREE=str(folder), **repository)
+            if listed.code == 0:
+                found = [path for path in names(listed.out) if not path.startswith(tuple(f"{each}/" for each in ours))]
+                return list(dict.fromkeys([*found, *(shared.replaced(folder) if is_adopted(root) else ())]))
     return [path.name for path in folder.iterdir() if path.name not in (*ours, ".git")]  # what it wrote is not known
 
 

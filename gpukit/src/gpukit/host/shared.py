@@ -74,4 +74,4 @@ def home(root: Path, folder: Path, left: list[str]) -> set[str]:
     over = {*replaced(folder)}
     new = would_ignore(root, [path for path in left if path not in over])
     new = set() if any(os.path.lexists(root / path) for path in new) else new
-    return new | {path for path in over if not (root / path).is_dir()}
+    return new | {path for path in over if (folder / path).is_file() and not (root / path).is_dir()}

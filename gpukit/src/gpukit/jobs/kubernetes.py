@@ -169,8 +169,8 @@ def refresh(job: dict[str, Any], there: list[Object], listed: list[Object], even
         state = "running"
         note = ""
     else:
-        told = [each["message"] for each in events if each["involvedObject"]["name"] == job["name"]]
-        why = pods.waits_for(ours) or "".join(told[-1:])
+        messages = [each["message"] for each in events if each["involvedObject"]["name"] == job["name"]]
+        why = pods.waits_for(ours) or "".join(messages[-1:])
         known = explained(why)
         state = "queued"
         note = f"{known} ({why})" if known else why

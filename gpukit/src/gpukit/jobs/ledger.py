@@ -6,6 +6,7 @@ From the queue, and from what their runs wrote: run.json and metrics.jsonl. A jo
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -42,11 +43,12 @@ def compare(root: Path, jobs: list[dict[str, Any]], metric: str = "") -> dict[st
         row = {name: job[name] for name in ("id", "state", "note", "command", "starts")}
         row.update(run=run_of(job["command"]), code=job.get("code", ""), changed=changed.get(job.get("code", "")))
         row.update(options={name: each.get(name) for name in differing}, gpu_hours=job["ran"] * job["gpus"] / 3600)
-        row.update(remembered(known, folder, metric, highest))
+        row.update(remembered(root, known, folder, metric, highest))
         row["seed"] = each.get("--seed", row["seed"])
         rows.append(row)
     if known != before:
-        frozen.remember(outcomes, known)
+        there = {key: each for key, each in known.items() if (root / key.partition("\0")[0]).is_dir()}
+        frozen.remember(outcomes, there)
     return {"metric": metric, "highest": highest, "differing": differing, "jobs": rows}
 
 
@@ -54,15 +56,15 @@ def log_of(folder: Path | None, most: int) -> bytes:
     return read(folder / "metrics.jsonl", most)[0] if folder else b""
 
 
-def remembered(known: dict[str, Any], folder: Path | None, metric: str, highest: bool) -> dict[str, Any]:
+def remembered(root: Path, known: dict[str, Any], folder: Path | None, metric: str, highest: bool) -> dict[str, Any]:
     """The outcome, which is read again only if the files have changed: a long run's metrics are tens of megabytes."""
     if folder is None:
         return outcome(None, metric, highest)
-    name = f"{folder.name} {metric}"
+    key = f"{os.path.relpath(folder, root)}\0{metric}"  # the service has the project elsewhere
     files = [stamp(folder / file) for file in ("metrics.jsonl", "run.json")]
-    if known.get(name, {}).get("files") != files:
-        known[name] = {"files": files, "outcome": outcome(folder, metric, highest)}
-    return dict(known[name]["outcome"])
+    if known.get(key, {}).get("files") != files:
+        known[key] = {"files": files, "outcome": outcome(folder, metric, highest)}
+    return dict(known[key]["outcome"])
 
 
 def stamp(path: Path) -> list[int]:

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,8 @@ from gpukit.project.messages import RefusalError, say
 
 TICK = 0.5
 IDLE = 1.0
-RETRY = 30.0  # seconds until a start is tried again that failed for a reason outside the job
+RETRY = 30.0  # seconds until a start is tried again that failed because of an image or an environment; then doubled
+TRIES = 8  # of a start: about an hour
 KEEP_RAN = 15.0  # how often the time that a job has run is written down, for --max-hours
 MOST_KILLS = 5  # stops of a job's container from outside, after which it is not restarted
 LOG_DAYS = 30  # after a job has ended
@@ -99,6 +101,7 @@ class Worker:
         self.preparing = False
         self.announced = ""
         self.not_before: dict[int, float] = {}  # jobs that could not start, and when that is tried again
+        self.tries: Counter[int] = Counter()  # of these jobs
         self.cleaned = 0.0
         self.grace = A_MINUTE
 
@@ -288,22 +291,30 @@ class Worker:
                 self.preparing = False
             started = Started(command[0], command[1], self.log(number), command[2], folder)
         except JobError as error:
-            self.table.end(number, "failed", 0, str(error), 127)
-            self.remove_code(number)
-            say(f"Job {number} failed: {error}.")
+            self._fail(number, str(error))
             return
         except Stopped:
             self.table.requeue(number, "", 0)
             return
         except RefusalError as refusal:  # its image or its environment: other jobs may have other ones
-            self.not_before[number] = time.monotonic() + RETRY
+            pause = RETRY * 2 ** self.tries[number]
+            self.tries[number] += 1
+            if self.tries[number] == TRIES:
+                self._fail(number, str(refusal).rstrip("."))
+                return
+            self.not_before[number] = time.monotonic() + pause
             self.table.requeue(number, str(refusal), 0)
-            if str(refusal) != job["note"]:
-                say(f"Job {number} cannot start: {refusal} Trying again every {RETRY:.0f} seconds.")
+            say(f"Job {number} cannot start: {refusal} Trying again in {pause:.0f} seconds.")
             return
         self.active[number] = Active(job, lease, started, gpus)
         lease.update(pid=started.process.pid, born=born(started.process.pid))
         self.table.update(number, lease=lease)
+
+    def _fail(self, number: int, why: str) -> None:
+        """Record that a job could not start."""
+        self.table.end(number, "failed", 0, why, 127)
+        self.remove_code(number)
+        say(f"Job {number} failed: {why}.")
 
     def code(self, job: dict[str, Any]) -> Path:
         """The folder in which a job runs: a checkout of its code, or the project for one of `submit --latest`."""
@@ -312,7 +323,8 @@ class Worker:
         if not job["code"]:
             return root
         try:
-            frozen.check_out(root, job["code"], folder, self.runner.links)
+            # again for one without credentials: it may have written commands into devcontainer.json that the host runs
+            frozen.check_out(root, job["code"], folder, self.runner.links, fresh=bool(job["sealed"]))
         except RefusalError as refusal:
             raise JobError(str(refusal).rstrip(".")) from None
         return folder

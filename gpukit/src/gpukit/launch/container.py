@@ -174,7 +174,7 @@ def run(
     """
     name = f"{project.tag}-run-{secrets.token_hex(2)}"
     publish = published(project, ports or [])
-    (more, values) = passed(project, variables or [])
+    more, values = passed(project, variables or [])
     own_flags = [*flags(project, name, "run"), *publish, *more]
     arguments = ["run", "--rm", *terminal_flags(reads=not trial), *own_flags, project.tag, *command]
     if project.show_start(*arguments):
@@ -197,19 +197,20 @@ def run_sealed(project: Project, without: str, command: list[str], *given: list[
     if is_adopted(project.root):
         raise RefusalError(sealed.UNKNOWN)
     place = project.located(frozen.PLACE)
-    for old in place.glob("run-*"):
+    for old in place.glob("run-*[0-9]"):
         if not queue.born(int(old.name[len("run-") :])):  # of a command that was killed
             frozen.remove(project.root, old, f"{old.name}-files")
     folder = place / f"run-{os.getpid()}"
     try:
-        frozen.check_out(project.root, frozen.freeze(project.root, otherwise=""), folder, links=False)
+        with frozen.submitting(project.root):
+            frozen.check_out(project.root, frozen.freeze(project.root, otherwise=""), folder, links=False)
         copy = Project(folder, project.given, project.cpu, project.chosen_gpus, project.dry)
         copy.sealed = without
         return run(copy, command, *given)
     finally:
         left = frozen.remove(project.root, folder, f"{folder.name}-files")
         if left:
-            say(f"F{left[1:]}.")
+            say(f"{left[0].upper()}{left[1:]}.")
 
 
 def run_detached(
@@ -224,7 +225,7 @@ def run_detached(
     short = name
     name = f"{project.tag}-run" + f"-{name}" * bool(name)
     publish = published(project, ports or [])
-    (more, values) = passed(project, variables or [])
+    more, values = passed(project, variables or [])
     arguments = ["--detach", *flags(project, name, "run"), *publish, *more, project.tag, *command]
     if project.show_start("run", *arguments):
         return 0

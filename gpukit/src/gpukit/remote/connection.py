@@ -67,7 +67,7 @@ class Host:
         self.socket = sockets() / hashlib.sha256(self.destination.encode()).hexdigest()[:12]
         self.process: subprocess.Popen[bytes] | None = None  # of the command that runs there
         self.signals: list[int] = []  # that came
-        self.untold: list[int] = []  # those of them that were not passed on yet
+        self.unsent: list[int] = []  # those of them that were not passed on yet
         if not shutil.which("ssh"):
             raise RefusalError("ssh is not installed here: install your system's OpenSSH client.")
 
@@ -172,13 +172,13 @@ class Host:
 
     def pass_on(self, number: int, _frame: Any) -> None:
         self.signals.append(number)
-        self.untold.append(number)
+        self.unsent.append(number)
         self.tell()
 
     def tell(self) -> None:
         with contextlib.suppress(OSError, ValueError, IndexError):  # the last if a signal comes in between
             while self.process:
-                os.write(self.process.stdin.fileno(), bytes([self.untold.pop(0)]))
+                os.write(self.process.stdin.fileno(), bytes([self.unsent.pop(0)]))
         if self.process and len(self.signals) >= 3:
             self.process.terminate()
 

@@ -161,7 +161,7 @@ class Remote:
                 say(f"{self.advice('logs')} shows whether the run has started.")
             if code and not self.host.signals:
                 return code
-            self.host.untold = list(self.host.signals)  # they may have come too late to stop the start
+            self.host.unsent = list(self.host.signals)  # they may have come too late to stop the start
             follow = [*self.flags, "follow", "--attended", name]
             ended = self.host.run(follow, self.variables(), self.absent, held=True)
         if ended.lost:
