@@ -504,6 +504,14 @@ def test_what_git_ignores_is_missing_in_a_clone(projects: list[Path]) -> None:
     assert HOST_ENV in by_rule["*.env"] and STACK not in by_rule["*.env"] and STACK in by_rule["/stack.*"]
 
 
+def test_a_project_in_a_repository_that_ignores_it(projects: list[Path], tmp_path: Path) -> None:
+    """As in a home directory whose settings are in git."""
+    project = shutil.copytree(projects[0], tmp_path / "project")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / ".gitignore").write_text("*\n", encoding="utf-8")
+    assert Validation(project).problems() == []
+
+
 def test_git_keeps_the_line_ends_of_what_no_program_reads_otherwise(projects: list[Path]) -> None:
     asked = ["git", "-c", "core.autocrlf=true", "check-attr", "eol", *files.UNIX]
     subprocess.run(["git", "init", "-q"], cwd=projects[0], check=True)

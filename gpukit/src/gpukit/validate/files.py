@@ -205,14 +205,16 @@ def kept_out(project: Path) -> Iterator[Problem]:
     names = [place(project, name) for name in generated(project) if name in NEEDED] + wheels
     with contextlib.suppress(RefusalError):  # without git
         command = ("check-ignore", "--verbose", "-z", "--stdin")
-        found = git.attempt(project, *command, data="\0".join(names), GIT_LITERAL_PATHSPECS="0").out.split("\0")
+        found = git.attempt(project, *command, data="\0".join([".", *names]), GIT_LITERAL_PATHSPECS="0").out.split("\0")
         rules: dict[str, list[str]] = {}
         for source, line, pattern, name in zip(found[0::4], found[1::4], found[2::4], found[3::4]):
             if not pattern.startswith("!"):
                 rules.setdefault(f"`{pattern}` ({source}, line {line})", []).append(name)
+        if any("." in ignored for ignored in rules.values()):
+            return  # the project is in a repository that ignores it, such as a home directory's
         for rule, ignored in rules.items():
             what = f"{rule} keeps {', '.join(ignored)} out of git, and a clone needs it"
-            folders = [f"{each.as_posix()}/" for name in ignored for each in list(Path(name).parents)[-2::-1]]
+            folders = [f"{each.as_posix()}/" for name in ignored for each in reversed(Path(name).parents) if each.name]
             again = ", ".join(f"`!/{each}`" for each in dict.fromkeys((*folders, *ignored)))
             yield Problem(".gitignore", "", what, f"remove that line, or end .gitignore with {again}")
 
