@@ -294,6 +294,11 @@ def env_files(project: Path, name: str, config: Config) -> Iterator[Problem]:
         yield Problem(name, "/runArgs", what, f'add "--env-file=${{localWorkspaceFolder}}/{HOST_ENV}"')
 
 
+def is_missing(program: str) -> bool:
+    """Whether there is no program of this name, on a PATH that has programs at all."""
+    return bool(re.fullmatch(r"[\w.-]+", program) and shutil.which("sh") and not shutil.which(program))
+
+
 def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> Iterator[Problem]:
     """initializeCommand runs initialize.sh, which creates what is mounted, and tells it where there is no GPU."""
     command = raw["initializeCommand"]
@@ -305,7 +310,7 @@ def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> I
     what = ""
     if not run:
         what = f"does not run {INITIALIZE}, which creates the folders that are mounted"
-    elif isinstance(command, list) and re.fullmatch(r"[\w.-]+", command[0]) and not shutil.which(command[0]):
+    elif isinstance(command, list) and is_missing(command[0]):
         what = f"there is no program `{command[0]}`"
     elif re.match(rf"(\./)?{re.escape(script)}", run) and not os.access(project / script, os.X_OK):
         what = f"{INITIALIZE} is not executable"
