@@ -223,7 +223,7 @@ def run_detached(
     if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise RefusalError(f"{name!r} is not a container name: use letters, digits, dots, dashes, and underscores.")
     short = name
-    name = f"{project.tag}-run" + f"-{name}" * bool(name)
+    name = f"{project.tag}-run-{name}" if name else f"{project.tag}-run"
     publish = published(project, ports or [])
     more, values = passed(project, variables or [])
     arguments = ["--detach", *flags(project, name, "run"), *publish, *more, project.tag, *command]
