@@ -61,18 +61,10 @@ def remembered(root: Path, known: dict[str, Any], folder: Path | None, metric: s
     if folder is None:
         return outcome(None, metric, highest)
     key = f"{os.path.relpath(folder, root)}\0{metric}"  # the service has the project elsewhere
-    files = [stamp(folder / file) for file in ("metrics.jsonl", "run.json")]
+    files = [copies.look(folder / file) for file in ("metrics.jsonl", "run.json")]
     if known.get(key, {}).get("files") != files:
         known[key] = {"files": files, "outcome": outcome(folder, metric, highest)}
     return dict(known[key]["outcome"])
-
-
-def stamp(path: Path) -> list[int]:
-    try:
-        about = path.lstat()
-    except OSError:
-        return []
-    return [about.st_ino, about.st_size, about.st_mtime_ns]
 
 
 def outcome(folder: Path | None, metric: str, highest: bool) -> dict[str, Any]:
