@@ -326,7 +326,10 @@ def compare(root: Path, numbers: list[int | str], options: Any) -> int:
     if options.csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return 0
-    print("\n".join(ledger.aligned(rows)))
+    if found["jobs"]:
+        print("\n".join(ledger.aligned(rows)))
+    else:
+        print("No job has started yet: `./launch jobs` lists the queue.")
     return 0
 
 
@@ -508,7 +511,7 @@ def logs(table: Table, place: Path, number: int | None, options: Any) -> int:
     follow = options.follow
     earlier = Path(f"{path}.1")
     if not path.exists() and not (follow and job["state"] not in FINAL):
-        why = "it has not started yet" if not job["starts"] else "logs are removed 30 days after the end of a job"
+        why = "it has not started" if not job["starts"] else "logs are removed 30 days after the end of a job"
         raise RefusalError(f"Job {number} has no log: {why}.")
     if options.json:
         return print_log_as_json(job, [earlier, path])
