@@ -357,7 +357,9 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
 
 
 def run(root: Path, options: Any, place: Path) -> int:
+    from gpukit.host import facts
     from gpukit.host.project import Project
+    from gpukit.host.refusals import NO_GPU, WITHOUT_GPU
     from gpukit.jobs import worker
 
     given = vars(options)
@@ -366,6 +368,8 @@ def run(root: Path, options: Any, place: Path) -> int:
         return Project(folder, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
 
     project = make("")
+    if project.gpus is not None and facts.no_gpu():
+        raise RefusalError(f"No NVIDIA GPU here.{WITHOUT_GPU}", kind="gpu", id=NO_GPU)
     if not options.detach:
         limits = worker.Limits(options.budget or math.inf, options.keep_free)
         return worker.process(project, given.get("native", False), make, place, limits)
@@ -511,7 +515,8 @@ def logs(table: Table, place: Path, number: int | None, options: Any) -> int:
     follow = options.follow
     earlier = Path(f"{path}.1")
     if not path.exists() and not (follow and job["state"] not in FINAL):
-        why = "it has not started" if not job["starts"] else "logs are removed 30 days after the end of a job"
+        ran = job["starts"] and job["state"] in FINAL
+        why = "logs are removed 30 days after the end of a job" if ran else "it has not started"
         raise RefusalError(f"Job {number} has no log: {why}.")
     if options.json:
         return print_log_as_json(job, [earlier, path])
