@@ -21,7 +21,7 @@ from gpukit.jobs import contract, kubernetes, ledger, records, slurm
 from gpukit.jobs.progress import clean, progress, run_of, short
 from gpukit.jobs.table import FINAL, Table
 from gpukit.project.location import is_adopted, located
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, announced, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
 MOST_IDS = {"list": 0, "run": 0, "compare": sys.maxsize, "wait": sys.maxsize}  # 1 of all other actions
@@ -340,15 +340,16 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
     until = time.monotonic() + (math.inf if options.timeout is None else options.timeout)
     place = located(frozen.PLACE, root)
     idling = 0
-    while True:
-        found = jobs_of(root, numbers)
-        over = all(job["state"] in contract.EXIT for job in found)
-        if over or time.monotonic() > until:
-            break
-        idling = idling + 1 if queue.WorkerLock(place).holder() is None else 0
-        if idling == 4 and not isinstance(numbers[0], str):  # not only while it is restarted
-            say(idle(root, options))
-        time.sleep(min(2.0 if isinstance(numbers[0], str) else 0.5, max(0.01, until - time.monotonic())))
+    with announced("Waiting for the jobs; `./launch jobs --watch` shows their progress."):
+        while True:
+            found = jobs_of(root, numbers)
+            over = all(job["state"] in contract.EXIT for job in found)
+            if over or time.monotonic() > until:
+                break
+            idling = idling + 1 if queue.WorkerLock(place).holder() is None else 0
+            if idling == 4 and not isinstance(numbers[0], str):  # not only while it is restarted
+                say(idle(root, options))
+            time.sleep(min(2.0 if isinstance(numbers[0], str) else 0.5, max(0.01, until - time.monotonic())))
     if options.json:
         print(json.dumps({"jobs": [contract.job_as_json(root, job, detailed=True) for job in found], "over": over}))
     else:
