@@ -14,13 +14,13 @@ import argparse
 import datetime
 import hashlib
 import html
+import http.client
 import json
 import re
 import subprocess
 import sys
 import tempfile
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ from packaging.version import Version
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpukit/src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import refresh, support
+from gpukit.host.client import Client
 from gpukit.host.git import attempt, git, refusal
-from gpukit.host.registry import Registry, bare, fetch, parse
+from gpukit.host.registry import Registry, bare, parse
 from gpukit.plan import index as simple
 from gpukit.plan import wheels
 from gpukit.plan.packages import GLIBC
@@ -73,13 +74,15 @@ def lead(kind: str, name: str, change: str, found: str, source: str) -> Lead:
 
 def get(address: str) -> str:
     """The text at an address."""
-    asked = urllib.request.Request(address, headers={"User-Agent": "gpukit"})
+    client = Client(SECONDS)
     try:
-        response = fetch(urllib.request.build_opener(), asked, SECONDS)
+        response = client.ask("GET", address, {"User-Agent": "gpukit"})
     except TimeoutError:
         raise SourceError(f"it did not respond within {SECONDS} seconds") from None
-    except (OSError, ValueError) as error:
-        raise SourceError(f"it cannot be reached: {getattr(error, 'reason', error)}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise SourceError(f"it cannot be reached: {error}") from None
+    finally:
+        client.close()
     if response.status != 200:
         raise SourceError(f"it answered with status {response.status}")
     return response.body.decode(errors="replace")
