@@ -33,6 +33,7 @@ import pytest
 from gpukit.cli import main as cli
 from gpukit.host import memory
 from gpukit.host.cards import data
+from gpukit.host.facts import arch
 from gpukit.host.project import Project
 from gpukit.launch import environment, native
 from gpukit.launch.environment import Environment
@@ -59,7 +60,7 @@ FACTS = {
     "driver": "580",
     "protected": ["torch", "nvidia-*"],
 }
-TARGETS = {"rtx-50": {"capability": "12.0", "arch": environment.machine(), "unified_memory": False}}
+TARGETS = {"rtx-50": {"capability": "12.0", "arch": arch(), "unified_memory": False}}
 PYPROJECT = """\
 [project]
 name = "small"
@@ -323,7 +324,7 @@ def test_the_driver_must_serve(small: Path, loaded: str | None, system: tuple[in
 
 def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Environment(project(small))
-    monkeypatch.setattr(native, "machine", lambda: "riscv64")
+    monkeypatch.setattr(native, "arch", lambda: "riscv64")
     with pytest.raises(RefusalError, match="riscv64"):
         native.gpu_serves(found, "999", ())
 
@@ -898,7 +899,7 @@ def extension_index(fresh: Native, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     tool = tmp_path / "cuobjdump"
     tool.write_text(CUOBJDUMP.format(capability=tmp_path / "capability"))
     tool.chmod(0o755)
-    targets = {"rtx-50": {**DATA["targets"]["rtx-50"], "arch": environment.machine()}}
+    targets = {"rtx-50": {**DATA["targets"]["rtx-50"], "arch": arch()}}
     facts = {"targets": targets, "torch": "2.13.0+cu130", "cuda": "13.0", "python": PYTHON}
     stack = {**DATA, **json.loads((fresh.root / "stack.json").read_text()), **facts}
     stack["native"]["size_gb"] = 1

@@ -26,7 +26,7 @@ from typing import Any
 from gpukit.errors.known import match_signs
 from gpukit.host.process import run
 from gpukit.project.location import find_root
-from gpukit.project.messages import RefusalError, as_called, say
+from gpukit.project.messages import RefusalError, as_called, confirmed, say
 from gpukit.setup.machine import PACKAGES
 from gpukit.setup.steps import Context, Step, as_user, due
 
@@ -293,10 +293,7 @@ def _confirm(question: str, yes: bool, command: str) -> None:
         return
     if not sys.stdin.isatty():
         raise RefusalError(f"There is no terminal to ask on: use `{command}`.")
-    answer = ""
-    with contextlib.suppress(EOFError):  # Ctrl-D
-        answer = input(f"{question} [y/N] ")
-    if answer.strip().lower() not in ("y", "yes"):
+    if not confirmed(question):
         raise RefusalError("Nothing was done.")
 
 
