@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpukit/src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import refresh, support
 from gpukit.host.client import Client
-from gpukit.host.git import attempt, git, refusal
+from gpukit.host.git import git
 from gpukit.host.registry import Registry, bare, parse
 from gpukit.plan import index as simple
 from gpukit.plan import wheels
@@ -404,40 +404,21 @@ def watch(images_file: Path, packages_file: Path, today: str) -> tuple[str, list
 
 def propose(root: Path, news: list[str], silent: dict[str, str]) -> None:
     """Commit what has changed on a branch of its own, and open or update the one pull request for it."""
-    base = attempt(root, "symbolic-ref", "--short", "-q", "HEAD").out.strip()
-    if not base:
-        raise RefusalError("A pull request needs a branch to merge into: check one out first.", id="no-branch")
-    remote = attempt(root, "config", f"branch.{base}.remote").out.strip() or "origin"
-    branch = f"{BRANCH}/{base}"
     mark = MARK.format(hashlib.sha256("\n".join(sorted(news)).encode()).hexdigest()[:16])
-    known = request.requests(root, base, branch)
-    opened = next((each for each in known if each["state"] == "OPEN"), None)
-    if not opened and any(each["state"] == "CLOSED" and mark in each["body"] for each in known):
-        say("The pull request for this was closed without merging it, so it is not opened again.")
+    branch = request.Branch(root, root, BRANCH, "", mark)
+    if branch.opened and mark in branch.opened["body"]:
+        say(f"{branch.opened['url']} already has this.")
         return
-    if opened and mark in opened["body"]:
-        say(f"{opened['url']} already has this.")
+    if left := branch.left():
+        say(left)
         return
-    address = request.push_address(root, remote)
-    tip = request.remote_tip(root, remote, branch)
-    merged = not opened and any(each["state"] == "MERGED" for each in known)
-    if tip and not merged and f"\n{request.TRAILER}: watch" not in request.fetched(root, address, branch):
-        say(f"Branch {branch} has commits that were added by hand, so it is left as it is: merge or close it first.")
-        return
-    with tempfile.TemporaryDirectory(prefix="catalogue-watch-") as name:
-        folder = Path(name)
-        index = {"GIT_INDEX_FILE": str(folder / "index")}
+    with tempfile.TemporaryDirectory(prefix="catalogue-watch-") as folder:
+        index = {"GIT_INDEX_FILE": f"{folder}/index"}
         git(root, "read-tree", "HEAD", **index)
         git(root, "add", "-A", "--", "catalogue", "docs", "examples", "gpukit/src/gpukit/data", **index)
-        tree = git(root, "write-tree", **index).strip()
-        message = f"Catalogue: what its sources say\n\n{request.TRAILER}: watch\n"
-        commit = git(root, "commit-tree", tree, "-p", "HEAD", "-m", message, **request.IDENTITY).strip()
-        lease = f"--force-with-lease=refs/heads/{branch}:{tip}"
-        done = attempt(root, *request.credentials(), "push", "-q", lease, address, f"{commit}:refs/heads/{branch}")
-        if done.code:
-            raise refusal(done, f"The branch {branch} cannot be pushed")
         title = "Catalogue: what its sources say"
-        request.send(root, folder, opened, base, branch, title, f"{report(news, silent)}\n\n{mark}\n")
+        branch.push(git(root, "write-tree", **index).strip(), f"{title}\n\n{request.TRAILER}: watch\n")
+        branch.send(Path(folder), title, report(news, silent))
 
 
 def report(news: list[str], silent: dict[str, str]) -> str:
