@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -26,7 +25,7 @@ from gpukit.host.registry import Registry
 from gpukit.project.messages import RefusalError
 from tests.conftest import ROOT, git
 from tests.gpukit.web import serving
-from tests.ports import free_port
+from tests.ports import free_port, listening
 from tests.registry import running
 from tests.test_pull_request import GH
 
@@ -188,14 +187,9 @@ class Public(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def public():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Public)
-    server.daemon_threads = True
-    server.handle_error = lambda *_: None  # the client has gone
-    server.asked = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with listening(Public) as server:
+        server.asked = []
+        yield server
 
 
 @pytest.mark.parametrize("case", ["challenge", "query", "open"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.server
 import io
 import json
 import os
@@ -20,7 +19,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 import urllib.request
 import zipfile
@@ -43,6 +41,7 @@ from tests.conftest import cannot, started
 from tests.gpukit.conftest import DATA
 from tests.gpukit.test_prove import elf
 from tests.gpukit.web import Web, serving
+from tests.ports import files_of
 
 from .conftest import write_project
 
@@ -597,31 +596,10 @@ def test_a_python_that_no_wheel_supports(fresh: Native) -> None:
     assert "Python 3.99" in fresh.refused("build")
 
 
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: object) -> None:
-            super().__init__(*arguments, directory=str(folder))  # type: ignore[arg-type]
-
-        def end_headers(self) -> None:
-            self.send_header("Cache-Control", "no-cache")  # so that uv asks each time
-            super().end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-
-
 @pytest.mark.slow
 def test_without_the_network(fresh: Native, indexes: Path) -> None:
     """With what uv has kept it is made again; without, the address is named that does not answer."""
-    with served(indexes) as address:
+    with files_of(indexes) as address:
         env = {
             "UV_INDEX": f"pytorch={address}/cpu",
             "UV_DEFAULT_INDEX": f"{address}/ordinary",
@@ -686,28 +664,15 @@ def test_an_installed_python_behind_failing_shims(fresh: Native, python: str, py
         assert done.stdout.strip() == PYTHON, done.stderr
 
 
-@contextlib.contextmanager
-def refusing(status: int) -> Iterator[str]:
-    class Refusing(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(status)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("status", "cpu"), [(None, True), (403, True), (None, False), (403, False)])
 def test_without_pytorchs_index(tmp_path: Path, indexes: Path, status: int | None, cpu: bool) -> None:
     """Another server's build is installed only if it is the same one, or if any does; and this is recorded."""
     found = Native(tmp_path, indexes, cpu=cpu)
     del found.env["UV_INDEX"]
-    with refusing(status) if status else contextlib.nullcontext("http://127.0.0.1:9") as address:
+    with serving() as web:
+        web.status = status or 0
+        address = web.url if status else "http://127.0.0.1:9"
         urls = {"index": f"{address}/whl/cu130", "cpu_index": f"{address}/whl/cpu"}
         found.facts(**urls, cuda="13.0")  # the package index's is built for CUDA 13.2
         done = found.launch("build")
@@ -723,7 +688,7 @@ def test_without_pytorchs_index(tmp_path: Path, indexes: Path, status: int | Non
 @pytest.mark.slow
 def test_what_uv_kept_of_pytorchs_index_comes_first(fresh: Native, indexes: Path) -> None:
     del fresh.env["UV_INDEX"]
-    with served(indexes) as address:
+    with files_of(indexes) as address:
         fresh.facts(cpu_index=f"{address}/cpu")
         assert fresh.launch("build").returncode == 0
     done = fresh.launch("build", "--no-cache")
@@ -733,7 +698,7 @@ def test_what_uv_kept_of_pytorchs_index_comes_first(fresh: Native, indexes: Path
 
 @pytest.mark.slow
 def test_cloned_elsewhere_without_the_network(fresh: Native, indexes: Path) -> None:
-    with served(indexes) as address:
+    with files_of(indexes) as address:
         env = {"UV_INDEX": f"pytorch={address}/cpu", "UV_DEFAULT_INDEX": f"{address}/ordinary", "UV_HTTP_RETRIES": "0"}
         assert fresh.launch("build", **env).returncode == 0
     fresh.root = fresh.root.rename(fresh.root.parent / "elsewhere")

@@ -65,21 +65,25 @@ class Trained:
         return {row["step"]: row["loss"] for row in found if "loss" in row}
 
 
-@pytest.fixture(scope="session")
-def trained(generate: Callable[..., Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    root = generate(hardware="cpu", workflow="scripts", project_name="Native training", tracking=["mlflow", "wandb"])
+def environment(root: Path, wheels: Path, place: Path) -> dict[str, str]:
+    """Variables for a generated project, with that torch and this tree's gpukit."""
     stack = json.loads((root / "stack.json").read_text(encoding="utf-8"))
     stack["native"].update(requirement="torch==2.13.0", torch="2.13.0+cpu")
     (root / "stack.json").write_text(json.dumps(stack), encoding="utf-8")
     writer.write(writer.running(), root / "vendor")
     env = {name: value for name, value in os.environ.items() if not re.match(r"UV_|VIRTUAL_ENV|PYTHONPATH", name)}
-    env |= {
+    return env | {
         "WANDB_MODE": "disabled",  # and the project's MLflow server is not there, which stops nothing
-        "GPUKIT_NATIVE": str(tmp_path_factory.mktemp("native")),
+        "GPUKIT_NATIVE": str(place),
         "UV_INDEX": f"pytorch={wheels.as_uri()}",
         "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), env["PATH"]]),
     }
-    found = Trained(root, env)
+
+
+@pytest.fixture(scope="session")
+def trained(generate: Callable[..., Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    root = generate(hardware="cpu", workflow="scripts", project_name="Native training", tracking=["mlflow", "wandb"])
+    found = Trained(root, environment(root, wheels, tmp_path_factory.mktemp("native")))
     found.launch("build")
     return found
 
