@@ -126,7 +126,7 @@ def main() -> None:
         bench.figure("`./launch update`, with Copier", taken)
         bench.result(f"updates of {len(taken)} that are as expected", good, at_least=len(taken))
         bench.notes = [
-            "The release has another question, package, file, gpukit, and command of the image. The projects are clean, "
+            "The release has another question, package, file, gpukit, and command. The projects are clean, "
             "edited, or in conflict with it."
         ]
 
