@@ -13,6 +13,7 @@ from gpukit.findings.checks import explain
 from gpukit.findings.finding import PASS, SKIP, WARN, Finding
 from gpukit.verify import main as verify
 from gpukit.verify.main import document, record
+from gpukit.verify.probes import Devices
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "gpukit/src/gpukit/verify/record.schema.json").read_text(encoding="utf-8"))
@@ -84,8 +85,6 @@ def test_runs_without_a_gpu_are_not_recorded(container, make_stack, tmp_path, fi
 
 
 def test_without_a_card_nothing_is_recorded_even_if_it_computed(container, make_stack, tmp_path):
-    from gpukit.verify.probes import Devices
-
     probes = container(devices=Devices())
     assert record(FINDINGS, probes, make_stack(), tmp_path / "it.json").startswith("Not recorded")
 
