@@ -26,7 +26,7 @@ import pytest
 from copier import run_copy, run_recopy, run_update
 from copier.errors import TaskError
 
-from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, git, quick
+from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, git, quick, until
 
 HOOKS = ROOT / "hooks"
 sys.path.insert(0, str(HOOKS))
@@ -893,7 +893,4 @@ def test_ctrl_c_leaves_no_container(plain: Path, monkeypatch: pytest.MonkeyPatch
         time.sleep(0.25)
         process.kill()
         assert "hooks: interrupted" in process.communicate()[1]
-    deadline = time.monotonic() + 60
-    while left_behind(host, plain) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left_behind(host, plain) == ""
+    until(lambda: left_behind(host, plain) == "")

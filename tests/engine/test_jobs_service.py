@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import re
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, until
 from tests.ports import free_port
 
 from .conftest import Engine, Project
@@ -69,16 +69,11 @@ class Served:
         return [job["state"] for job in self.ask("/jobs")["jobs"]]
 
     def until(self, holds: Callable[[], Any], seconds: float = 180) -> None:
-        end = time.monotonic() + seconds
-        while True:
-            try:
-                if holds():
-                    return
-                shown = self.ask("/jobs")
-            except (OSError, http.client.HTTPException) as error:  # it is being restarted, perhaps during an answer
-                shown = error
-            assert time.monotonic() < end, shown
-            time.sleep(0.1)
+        def does() -> Any:
+            with contextlib.suppress(OSError, http.client.HTTPException):  # it is being restarted
+                return holds()
+
+        until(does, seconds, lambda: self.ask("/jobs"))
 
     def container(self) -> str:
         (name,) = self.project.containers("--filter=label=com.docker.compose.service=jobs")

@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ from gpukit.launch import environment, native
 from gpukit.launch.environment import Environment
 from gpukit.project.messages import RefusalError
 from gpukit.wheel import writer
-from tests.conftest import cannot, started
+from tests.conftest import cannot, started, until
 from tests.gpukit.conftest import DATA
 from tests.gpukit.test_prove import elf
 from tests.gpukit.web import Web, serving
@@ -521,9 +520,7 @@ def test_an_interrupted_set_up_is_done_again(fresh: Native, how: signal.Signals)
     env = {**fresh.env, **slow_uv(fresh, "pip install")}
     with started(*fresh.argv("build"), env=env, stderr=subprocess.PIPE, start_new_session=True) as process:
         counted = fresh.home.parent / "tools/count"
-        until = time.monotonic() + 60
-        while not counted.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        until(counted.exists)
         os.killpg(process.pid, how)
         process.communicate(timeout=60)
     assert not (fresh.path / "stamp.json").exists()
@@ -552,9 +549,7 @@ def test_clean_removes_the_environment_unless_a_program_runs_in_it(fresh: Native
     started = fresh.root / "started"
     program = fresh.argv("run", "--", "sh", "-c", "touch started; exec sleep 60")
     with subprocess.Popen(program, env=fresh.env) as running:
-        until = time.monotonic() + 60
-        while not started.exists() and time.monotonic() < until:
-            time.sleep(0.1)
+        until(started.exists)
         said = fresh.refused("clean", "--yes")
         running.kill()
     assert "A program still runs in" in said and fresh.path.is_dir()
@@ -979,9 +974,7 @@ def test_detached_runs(made: Native) -> None:
     )
     assert done.returncode == 0, done.stderr
     log = made.root / ".launch/native/long.log"
-    until = time.monotonic() + 60
-    while "up" not in log.read_text() and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: "up" in log.read_text())
     assert "running already" in made.refused("run", "-d", "--name", "long", "--", "true")
     pid = json.loads((made.root / ".launch/native/long.json").read_text())["pid"]
     assert made.launch("--dry-run", "stop").stdout == f"kill -TERM -- -{pid}\n"

@@ -9,14 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpukit.wheel import writer
-from tests.conftest import cannot
+from tests.conftest import cannot, until
 from tests.trackers import recorder
 
 pytestmark = pytest.mark.network
@@ -95,10 +94,8 @@ def test_killed_and_resumed_to_the_bit(trained: Trained) -> None:
         trained.argv(*trained.train, name), env=trained.env, stdout=subprocess.DEVNULL, start_new_session=True
     )
     metrics = trained.root / "outputs" / name / "metrics.jsonl"
-    until = time.monotonic() + 300
-    while not (metrics.exists() and len(metrics.read_text().splitlines()) > 24):
-        assert process.poll() is None and time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 24, 300)
+    assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert len(trained.losses(name)) < 60
