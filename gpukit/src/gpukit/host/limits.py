@@ -68,9 +68,5 @@ def control_groups() -> list[Path]:
         if number == "0" or "memory" in controllers.split(","):
             top = ROOT / "sys/fs/cgroup" / ("memory" if number != "0" else "")
             folder = top / path.lstrip("/")
-            found += [each for each in (folder, *folder.parents) if _inside(each, top)]
+            found += [each for each in (folder, *folder.parents) if each.is_relative_to(top)]
     return found
-
-
-def _inside(folder: Path, top: Path) -> bool:
-    return folder == top or top in folder.parents

@@ -35,12 +35,8 @@ OF_THE_ENGINE = 125  # docker-run(1): the exit status of an error of the engine 
 
 def adopt_orphans() -> None:
     """Processes that jobs leave behind become children of this process, instead of init's."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _prctl(option: int, value: int) -> None:
     if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class JobError(Exception):
