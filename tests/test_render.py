@@ -16,10 +16,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from copier import run_copy
+from copier.errors import UserMessageError
 
 from catalogue import support
 from gpukit.wheel import vendor, writer
-from tests.conftest import ROOT, cannot, git, working_tree
+from tests.conftest import ROOT, cannot, git, quick, working_tree
 from tests.test_docs import FULL, check_launch, commands, spans
 
 if sys.version_info >= (3, 11):
@@ -193,6 +195,19 @@ def parsed(project: Path) -> None:
 
                 nbformat.validate(nbformat.reads(text, as_version=4))
     assert json.loads((project / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))["name"]
+
+
+REFUSED = [(hardware, base) for hardware in HARDWARE for base in BASES if base not in support.bases([hardware])]
+
+
+@pytest.mark.parametrize(("hardware", "base"), REFUSED)
+def test_what_cannot_run_is_refused(plain_template: Path, tmp_path: Path, hardware: str, base: str) -> None:
+    reasons = [support.supports(HARDWARE[hardware], item) for item in support.load("images")["releases"][base].values()]
+    data = {"hardware": hardware, "base": base}
+    with quick(), pytest.raises(UserMessageError) as refusal:
+        run_copy(str(plain_template), tmp_path / "x", data=data, defaults=True, quiet=True, skip_tasks=True)
+    assert any(reason and reason in str(refusal.value) for reason in [*reasons, "no confirmed release"])
+    assert not (tmp_path / "x").exists()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
