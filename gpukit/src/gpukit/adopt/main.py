@@ -92,10 +92,16 @@ def hardware(options: Any, answers: dict[str, str]) -> list[str]:
         answers["hardware"] = ask_hardware(here)
     unknown = [id for id in (answers["hardware"], *others) if id not in data("cards")]
     if unknown:
-        raise RefusalError(
-            f"{unknown[0]} is not a hardware id; the ids are {', '.join(data('cards'))}.", id="hardware-unknown"
-        )
+        word = plain(unknown[0])
+        near = [id for id, card in data("cards").items() if any(word in plain(name) for name in card["names"])]
+        ids = ", ".join(f"{id} ({data('cards')[id]['label']})" for id in near) or ", ".join(data("cards"))
+        raise RefusalError(f"{unknown[0]} is not a hardware id: choose from {ids}.", id="hardware-unknown")
     return list(dict.fromkeys([answers["hardware"], *others]))
+
+
+def plain(name: str) -> str:
+    """The letters and digits of a card's name."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def ask_hardware(here: list[str]) -> str:
@@ -140,7 +146,7 @@ def known_names(root: Path, found: Found) -> list[str]:
         return []
     with announced("Looking for the packages in the index ..."):
         try:
-            indexes = Indexes(packages.indexes(root), PLATFORM)
+            indexes = Indexes(packages.indexes(Path(root.resolve().anchor)), PLATFORM)
             absent = [line for line in found.extra if "@" not in line and not indexes.releases(name(line))]
         except RefusalError as error:
             say(f"Whether the index has these packages is not known: {error}")
