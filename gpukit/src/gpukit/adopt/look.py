@@ -267,7 +267,7 @@ def main_files(files: list[str]) -> list[str]:
 def add_project(root: Path, found: Found, project: dependencies.Project) -> None:
     """pyproject.toml, and the groups that its own tools install unasked."""
     dynamic = "dependencies" in project.project.get("dynamic", [])
-    if not (project.has_dependencies or project.is_package or project.usual()):
+    if not (dynamic or project.has_dependencies or project.is_package or project.usual()):
         return
     found.sources = ["pyproject.toml", *(f"pyproject.toml#{name}" for name in project.usual())]
     if not dynamic:

@@ -14,7 +14,8 @@ from typing import Any
 
 from gpukit.adopt import choose, look
 from gpukit.adopt.look import FOLDERS, LAUNCH, USERS, Found
-from gpukit.findings.finding import count
+from gpukit.findings.causes import PROJECT
+from gpukit.findings.finding import count, in_words
 from gpukit.host import facts, queue
 from gpukit.host.cards import data
 from gpukit.host.git import attempt, git, last_line, run, status
@@ -200,13 +201,15 @@ def refuse_contradictions(copy: Path, found: Found) -> None:
             return
     if not answer.error:
         return
-    finding = packages.judge(answer, asked)[0]
-    if finding.cause_id not in CONFLICTS:
-        say(f"The packages cannot be resolved yet: {finding.seen}")
+    finding, *others = [in_words(each, PROJECT) for each in packages.judge(answer, asked)]
+    missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]
+    reason = ", ".join(missing) if missing else finding.seen or finding.cause
+    if finding.cause_id not in CONFLICTS and not (missing and not answer.without_pytorch):
+        say(f"The packages cannot be resolved yet: {reason}")
         return
     remedy = f"A line in {EXTRA} replaces the repository's own: `gpukit adopt --extra 'PACKAGE>=VERSION'`."
     raise RefusalError(
-        f"With torch {stack.torch}, these packages contradict each other: {finding.seen} {remedy}",
+        f"With torch {stack.torch}, these packages cannot be installed together: {reason.rstrip('.')}. {remedy}",
         id="adopt-packages-contradict",
     )
 
