@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -420,7 +421,6 @@ def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
     where: str,
     tmp_path: Path,
     adopt: Callable[..., int],
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     root = repository(tmp_path / "theirs", files)
     before = tree(root)
@@ -429,9 +429,19 @@ def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
     assert error.value.id in ("torch-range-unavailable", "torch-ranges-contradict")
     assert where in str(error.value)
     assert tree(root) == before
-    capsys.readouterr()
-    assert adopt(root, *arguments, "--extra=torch", "--extra=torchaudio") == 0, "a line of extra.txt replaces theirs"
+
+
+def test_what_the_refusal_of_a_range_says_helps(
+    tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch==2.0.1\ntorchaudio==2.0.2\n"})
+    with pytest.raises(RefusalError) as error:
+        adopt(root)
+    said = re.search(r"`gpukit adopt (.*?)`", str(error.value))
+    assert said
+    assert adopt(root, *shlex.split(said[1])) == 0
     assert "excludes torch" not in capsys.readouterr().err
+    assert all(versions.allows(line, "2.14.1") for line in image_requirements(root, tmp_path))
 
 
 @pytest.fixture
