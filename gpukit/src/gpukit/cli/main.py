@@ -48,6 +48,15 @@ def formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=width)  # without `width`, argparse imports shutil (5 ms)
 
 
+class Parser(argparse.ArgumentParser):
+    """Its help has the names of commands and files as they are here."""
+
+    def format_help(self) -> str:
+        from gpukit.project.messages import as_called
+
+        return as_called(super().format_help(), PROG == "./launch")
+
+
 def parser(argv: list[str]) -> argparse.ArgumentParser:
     """The parser. It has only the commands in `argv`, or all without their arguments: adding everything is slow."""
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS, formatter_class=formatter)
@@ -73,11 +82,10 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
         help="with run and submit: a container without tokens, caches, .env, and cloud folders, and a copy of the code",
     )
     sealed.add_argument("--no-network", action="store_true", help="the same, also without a network")
-    description = DESCRIPTION.replace("./launch", PROG)
     more = ", ".join(name for name, each in COMMANDS.items() if not each.common and not each.hidden)
-    main = argparse.ArgumentParser(
+    main = Parser(
         prog=PROG,
-        description=description,
+        description=DESCRIPTION,
         epilog=f"more: {more}",
         formatter_class=formatter,
         parents=[shared, sealed],
@@ -96,7 +104,7 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(
             name,
             description=each.text[0].upper() + each.text[1:] + ".",
-            epilog=each.epilog.replace("./launch", PROG),
+            epilog=each.epilog,
             formatter_class=formatter,
             parents=parents if given else [],
             allow_abbrev=False,

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpukit.host import frozen, queue
 from gpukit.jobs import contract, kubernetes, ledger, records, slurm
-from gpukit.jobs.progress import clean, progress, run_of, short
+from gpukit.jobs.progress import clean, progress, run_folder, run_of, short
 from gpukit.jobs.table import FINAL, Table, find
 from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, announced, say
@@ -479,7 +479,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         "note": job["note"],
         "command": shlex.join(job["command"]),
         "code": job.get("code", "")[:10] or "the project, as it is when the job starts",
-        "run folder": job.get("run_folder") or (located("outputs", root) / run if run else ""),
+        "run folder": job.get("run_folder") or run_folder(root, job) or (root / "outputs" / run if run else ""),
         "progress": short(progress(root, job)),
         "GPUs": job["gpus"],
         "priority": job["priority"],
