@@ -309,8 +309,9 @@ time.sleep(100)
 """
 
 
+@SAME_ON_PODMAN
 def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
-    """On a terminal: while Docker is asked, while the container starts, and while the program trains.
+    """On a terminal: while the engine is asked, while the container starts, and while the program trains.
 
     While Python itself starts, it prints a traceback, whatever the program.
     """
@@ -319,14 +320,14 @@ def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
     (project / "small").symlink_to("src/small")  # where Python looks for it
     took = duration(project)
     messages = 0
-    for part in (0.3, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.2, None):
+    for part in (0.3, 0.8, 1.2, 1.8, None):
         code, output = interrupted(project, "try", moment=part and part * took, words=b"training\r")
         assert code == 130, (part, output.decode())
         assert output.count(b"nterrupted") <= 1, (part, output)
         messages += output.count(b"nterrupted")
         assert part or (b"Traceback" not in output and b"nterrupted" in output), output
         assert left(project) == []
-    assert messages > 4
+    assert messages > 1
     (project / "small").unlink()
 
 
