@@ -358,7 +358,8 @@ def test_what_podman_builds(tmp_path: Path) -> None:
 def test_podman_that_cannot_serve(small: Path) -> None:
     tools = small.parent / "tools"
     tools.mkdir()
-    answers = 'case $1 in version) echo "$VERSION";; image) echo "x: image not known" >&2; exit 125;; esac'
+    answers = '[ -z "$CONTAINER_HOST" ] || exit 125\n'  # nothing answers there
+    answers += 'case $1 in version) echo "$VERSION";; image) echo "x: image not known" >&2; exit 125;; esac'
     (tools / "podman").write_text(f"#!/bin/sh\n{answers}\n", encoding="utf-8")
     (tools / "podman").chmod(0o755)
     assert "4.3" in sentence(launch(small, "build", VERSION="4.2.1"))
@@ -980,6 +981,8 @@ def test_an_engine_that_docker_host_names(small: Path) -> None:
     assert "unix:///nope, which DOCKER_HOST names" in said
     docker = docker.replace("unix:///nope", "unix:///var/run/docker.sock")
     assert "DOCKER_HOST" not in sentence(launch(small, "run", "--", "true", docker=docker))
+    context = f"case $1 in context) echo ssh://me@box; exit;; esac; {docker}"
+    assert "ssh://me@box, which its context names" in sentence(launch(small, "run", "--", "true", docker=context))
 
 
 def test_ctrl_c_while_the_notebook_starts(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
