@@ -316,7 +316,15 @@ def shell(project: Project, command: list[str]) -> int:
     name = f"{project.tag}-dev"
     if project.show(*enter(project, Found(name, True, "dev"), command or ["bash"])):
         return 0
-    found = running(project) or Found(up(project), True, "dev")
+    found = running(project)
+    if not found:
+        try:
+            found = Found(up(project), True, "dev")
+        except RefusalError as refusal:
+            found = running(project)
+            if not found:
+                raise
+            say(str(refusal))  # of a service beside it, which a shell does not need
     return project.engine.become(*enter(project, found, command or ["bash"]))
 
 
