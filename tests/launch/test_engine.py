@@ -239,10 +239,13 @@ def test_an_engine_that_refuses_gpus(project: Path) -> None:
 
 
 @SAME_ON_PODMAN
-def test_a_gpu_that_is_granted(granted: Path) -> None:
+def test_a_gpu_that_is_granted(granted: Path, place: Place) -> None:
     for gpus in ("all", "0,1"):
         done = launch(granted, "--gpus", gpus, "preflight", engine=GRANTS)
         assert done.returncode == 0, done.stderr
+    if place.engine == "podman":  # whose stand-in devices are told apart
+        listed = launch(granted, "--gpus", "0,1", "run", "--", "env").stdout.split()
+        assert {name for name in listed if name.startswith("GPU_")} == {"GPU_0=granted", "GPU_1=granted"}
 
 
 @SAME_ON_PODMAN
@@ -309,8 +312,9 @@ time.sleep(100)
 """
 
 
+@SAME_ON_PODMAN
 def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
-    """On a terminal: while Docker is asked, while the container starts, and while the program trains.
+    """On a terminal: while the engine is asked, while the container starts, and while the program trains.
 
     While Python itself starts, it prints a traceback, whatever the program.
     """
@@ -319,14 +323,14 @@ def test_ctrl_c_ends_try_at_any_moment(project: Path) -> None:
     (project / "small").symlink_to("src/small")  # where Python looks for it
     took = duration(project)
     messages = 0
-    for part in (0.3, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.2, None):
+    for part in (0.3, 0.8, 1.2, 1.8, None):
         code, output = interrupted(project, "try", moment=part and part * took, words=b"training\r")
         assert code == 130, (part, output.decode())
         assert output.count(b"nterrupted") <= 1, (part, output)
         messages += output.count(b"nterrupted")
         assert part or (b"Traceback" not in output and b"nterrupted" in output), output
         assert left(project) == []
-    assert messages > 4
+    assert messages > 1
     (project / "small").unlink()
 
 

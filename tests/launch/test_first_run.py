@@ -204,7 +204,7 @@ def test_without_a_gpu_a_start_asks_once(
     if runs:
         assert commands.act_or_ask(options, ["run", "--", "true"]) == 7 and started == [False, True]
     else:
-        with pytest.raises(RefusalError, match=r"`./launch --cpu run -- true`"):
+        with pytest.raises(RefusalError, match=r"`./launch --cpu run \.\.\.`"):
             commands.act_or_ask(options, ["run", "--", "true"])
     assert screen.getvalue().count("[Y/n]") == (typed is not None)
 

@@ -18,6 +18,7 @@ import pytest
 from gpukit.cli import main as cli
 from gpukit.cli.table import COMMANDS
 from gpukit.host import podman
+from gpukit.host.engine import Engine
 from gpukit.host.project import Project, dotenv
 from gpukit.host.refusals import unfit_pin
 from gpukit.launch import add, clean, compose, container, image, notebook, pin, torchrun
@@ -356,7 +357,8 @@ def test_what_podman_builds(tmp_path: Path) -> None:
 def test_podman_that_cannot_serve(small: Path) -> None:
     tools = small.parent / "tools"
     tools.mkdir()
-    answers = 'case $1 in version) echo "$VERSION";; image) echo "x: image not known" >&2; exit 125;; esac'
+    answers = '[ -z "$CONTAINER_HOST" ] || exit 125\n'  # nothing answers there
+    answers += 'case $1 in version) echo "$VERSION";; image) echo "x: image not known" >&2; exit 125;; esac'
     (tools / "podman").write_text(f"#!/bin/sh\n{answers}\n", encoding="utf-8")
     (tools / "podman").chmod(0o755)
     assert "4.3" in sentence(launch(small, "build", VERSION="4.2.1"))
@@ -944,6 +946,27 @@ def test_an_engine_that_docker_host_names(small: Path) -> None:
     assert "unix:///nope, which DOCKER_HOST names" in said
     docker = docker.replace("unix:///nope", "unix:///var/run/docker.sock")
     assert "DOCKER_HOST" not in sentence(launch(small, "run", "--", "true", docker=docker))
+    context = f"case $1 in context) echo ssh://me@box; exit;; esac; {docker}"
+    assert "ssh://me@box, which its context names" in sentence(launch(small, "run", "--", "true", docker=context))
+
+
+def test_a_shell_needs_no_service_beside_it(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def up(_: Project) -> str:
+        raise RefusalError("TensorBoard failed.")
+
+    monkeypatch.setattr(container, "up", up)
+    monkeypatch.setattr(Engine, "become", lambda *_: 3)
+    project = Project(small, {}, cpu=True)
+    for after, code in ((container.Found("small-dev", True, "dev"), 3), (None, None)):
+        states = iter([None, after])
+        monkeypatch.setattr(container, "running", lambda _, states=states: next(states))
+        if code:
+            assert container.shell(project, ["true"]) == code and "TensorBoard" in capfd.readouterr().err
+        else:
+            with pytest.raises(RefusalError, match="TensorBoard"):
+                container.shell(project, ["true"])
 
 
 def test_ctrl_c_while_the_notebook_starts(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

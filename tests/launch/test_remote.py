@@ -221,7 +221,8 @@ def test_values_are_in_no_list_of_processes_and_no_file(laptop: Laptop, tmp_path
     assert done.returncode == 1 and "restarted" in done.stderr
 
 
-def test_what_is_there_is_asked_without_sending(laptop: Laptop) -> None:
+def test_what_is_there_is_asked_without_sending(laptop: Laptop, host: Host) -> None:
+    files.send(Host(laptop.host, "gpukit/small"), laptop.root, "./launch")
     (laptop.root / "unsent.txt").write_text("")
     done = laptop.launch("stop")
     assert done.returncode == 0 and not (laptop.there / "unsent.txt").exists()

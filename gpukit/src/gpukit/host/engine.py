@@ -105,12 +105,15 @@ class Engine:
 
             machine = facts.local(None, engine=self.name)
             refusal = refusals.explain(output, fallback, self.cpu_helps, kinds, machine)
-        host = self.env.get("DOCKER_HOST")
-        if host and not self.podman and refusal.id in refusals.NOT_RESPONDING:
-            sentence = (
-                f"Docker does not respond at {host}, which DOCKER_HOST names: start it there, or unset DOCKER_HOST."
-            )
-            refusal.args = (sentence,)
+        if not self.podman and refusal.id in refusals.NOT_RESPONDING:
+            host = self.env.get("DOCKER_HOST")
+            endpoint = host or self.endpoint()
+            if host:
+                names = "which DOCKER_HOST names: start it there, or unset DOCKER_HOST"
+            else:
+                names = "which its context names: `docker context use default` goes back to this machine's"
+            if host or remote(endpoint):
+                refusal.args = (f"Docker does not respond at {endpoint}, {names}.",)
         other = shutil.which("podman", path=self.env.get("PATH"))
         if refusal.id in refusals.NOT_RESPONDING and other and not self.env.get("GPUKIT_ENGINE"):
             refusal.args = (f"{refusal} Podman is installed too: `GPUKIT_ENGINE=podman ./launch ...` uses it.",)
@@ -152,7 +155,11 @@ class Engine:
         if self.dry:
             return
         if self.podman:
-            self._check_podman(self.get("version", "--format", "{{.Client.Version}}", seconds=seconds).strip())
+            if remote(self.endpoint()):  # first: it would be asked for its version, too
+                raise RefusalError(ELSEWHERE.format("Podman, which CONTAINER_HOST names,"))
+            release = self.get("version", "--format", "{{.Client.Version}}", seconds=seconds).strip()
+            if version(release) < version(podman.LEAST):
+                raise RefusalError(f"Podman {release} is too old: launch needs {podman.LEAST} or newer, or Docker.")
             return
         server = self.get("version", "--format", "{{json .}}", seconds=seconds)
         info = self.get("info", "--format", "{{json .}}", seconds=seconds)
@@ -161,12 +168,6 @@ class Engine:
         if "name=rootless" in info:
             other = "rootless Podman (`GPUKIT_ENGINE=podman`), or `docker context use default`, root's daemon"
             raise RefusalError(f"Rootless Docker is not supported: use {other}.")
-
-    def _check_podman(self, release: str) -> None:
-        if version(release) < version(podman.LEAST):
-            raise RefusalError(f"Podman {release} is too old: launch needs {podman.LEAST} or newer, or Docker.")
-        if remote(self.endpoint()):
-            raise RefusalError(ELSEWHERE.format("Podman, which CONTAINER_HOST names,"))
 
 
 def remote(endpoint: str) -> bool:

@@ -511,8 +511,12 @@ def logs(table: Table, place: Path, number: int | None, options: Any) -> int:
     follow = options.follow
     earlier = Path(f"{path}.1")
     if not path.exists() and not (follow and job["state"] not in FINAL):
-        ran = job["starts"] and job["state"] in FINAL
-        why = "logs are removed 30 days after the end of a job" if ran else "it has not started"
+        if not job["starts"]:
+            why = "it has not started yet"
+        elif job["state"] in FINAL:
+            why = "logs are removed 30 days after the end of a job"
+        else:
+            why = "it was interrupted before it printed anything"
         raise RefusalError(f"Job {number} has no log: {why}.")
     if options.json:
         return print_log_as_json(job, [earlier, path])

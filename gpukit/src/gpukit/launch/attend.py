@@ -31,14 +31,8 @@ OF_THE_ENGINE = {
 }
 
 
-def terminal_flags(reads: bool = True) -> list[str]:
-    """-i where there is something to read, -t only between two terminals.
-
-    `reads`: the program may read its input. If not, the docker command leaves the terminal as it is, and Ctrl-C also
-    works while the container is being started, when what is typed is lost.
-    """
-    if not reads:
-        return ["--tty"] * (os.isatty(0) and os.isatty(1))
+def terminal_flags() -> list[str]:
+    """-i where there is something to read, -t only between two terminals."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:
@@ -66,9 +60,9 @@ class Attended:
         caught += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # as nohup sets it
         before = {number: signal.signal(number, self._pass_on) for number in caught}
         output = ""
-        reads = {"--interactive", "--tty"} <= {*arguments}
+        on_terminal = {"--interactive", "--tty"} <= {*arguments}
         try:
-            with self._keyboard() if reads else contextlib.nullcontext() as keyboard:
+            with self._keyboard() if on_terminal else contextlib.nullcontext() as keyboard:
                 self.begun = time.monotonic()
                 self.process = subprocess.Popen(
                     command,
@@ -76,7 +70,7 @@ class Attended:
                     stdin=keyboard,
                     stderr=subprocess.PIPE,
                     # if it does not read the terminal: Ctrl-C reaches the container once, through us
-                    start_new_session=not reads,
+                    start_new_session=not on_terminal,
                 )
                 if self.stopped:  # by a signal that came while it was being started
                     self._signal(self.stopped)
@@ -139,9 +133,11 @@ class Attended:
                 keys = os.read(0, 1024)
             except OSError:  # the terminal is gone, and SIGHUP follows
                 return
-            if CTRL_C in keys and not started:
-                started = self._runs() and not self._young()
-                if not started:
+            if CTRL_C in keys:
+                started = started or (self._runs() and not self._young())
+                if started:
+                    self.stopped = signal.SIGINT
+                else:
                     self._pass_on(signal.SIGINT)
             while keys and end not in select.select([end], [target], [])[0]:
                 keys = keys[os.write(target, keys) :]

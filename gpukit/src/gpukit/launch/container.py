@@ -170,13 +170,13 @@ def run(
 ) -> int:
     """Run a command in a container of its own that is gone afterwards.
 
-    `ready`: the image is there. `trial`: the command reads no input, and has failed because of Ctrl-C if that preceded.
+    `ready`: the image is there. `trial`: the command has failed because of Ctrl-C if that preceded.
     """
     name = f"{project.tag}-run-{secrets.token_hex(2)}"
     publish = published(project, ports or [])
     more, values = passed(project, variables or [])
     own_flags = [*flags(project, name, "run"), *publish, *more]
-    arguments = ["run", "--rm", *terminal_flags(reads=not trial), *own_flags, project.tag, *command]
+    arguments = ["run", "--rm", *terminal_flags(), *own_flags, project.tag, *command]
     if project.show_start(*arguments):
         return 0
     if not ready:
@@ -316,7 +316,15 @@ def shell(project: Project, command: list[str]) -> int:
     name = f"{project.tag}-dev"
     if project.show(*enter(project, Found(name, True, "dev"), command or ["bash"])):
         return 0
-    found = running(project) or Found(up(project), True, "dev")
+    found = running(project)
+    if not found:
+        try:
+            found = Found(up(project), True, "dev")
+        except RefusalError as refusal:
+            found = running(project)
+            if not found:
+                raise
+            say(str(refusal))  # of a service beside it, which a shell does not need
     return project.engine.become(*enter(project, found, command or ["bash"]))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 
 from gpukit.host.project import CPU
@@ -13,7 +12,7 @@ from gpukit.project.messages import RefusalError
 COMMANDS = ("run", "verify", "shell", "notebook", "up", "rehearse", "jobs")
 
 
-def is_wanted(argv: list[str]) -> bool:
+def is_wanted(name: str) -> bool:
     """Whether to run this command with --cpu; False if the project has no such configuration.
 
     Raises:
@@ -26,5 +25,6 @@ def is_wanted(argv: list[str]) -> bool:
         answer = sys.stdin.readline()
         if answer.strip().lower() in ("y", "yes") or answer == "\n":
             return True
-    command = shlex.join(["./launch", "--cpu", *argv])
-    raise RefusalError(f"No NVIDIA GPU here. To use the CPU configuration: `{command}`", kind="gpu", id="no-gpu-here")
+    # not the whole command line: over ssh, it has words that are not the user's
+    command = f"`./launch --cpu {name} ...`"
+    raise RefusalError(f"No NVIDIA GPU here. To use the CPU configuration: {command}", kind="gpu", id="no-gpu-here")
