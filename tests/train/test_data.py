@@ -278,7 +278,7 @@ def test_a_pass_continues_at_any_batch(name, each):
 
     def rest(key, done=0, workers=0):
         made = view(workers)
-        state = made.begin(key, None).state() | {"done": done, "first": []}
+        state = made.begin(key, None).state() | {"done": done}
         return take(made.begin(key, state), 9)
 
     whole = rest(7)
