@@ -147,6 +147,7 @@ class Run:
         self.best = best
         self.last = max_steps
         self._minutes = max_minutes
+        self._until: float | None = None
         self.other_processes = other_processes
         self.seeds = seeds
         self.ranks = Ranks.joined()
@@ -201,7 +202,7 @@ class Run:
         self._others = WeakSet[Optimizer]()  # that are not kept
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
-        self.progress = Progress(self.last, self._completed, samples=1, device=torch.device("cpu"), shown=shown)
+        self.progress = Progress(self.last, self._completed, shown=shown)
         for message in self.saved.passed_over if self.saved else ():
             self.say(message)
         self.say(f"Resuming {self.folder} at step {self._completed}." if self.saved else f"Starting {self.folder}.")
@@ -425,9 +426,9 @@ class Run:
         """Whether the loops end here: the last step was made and saved. When the minutes are over, one more is made."""
         if self._minutes and not self._pending:
             now = time.monotonic()
-            if self.progress.until is None:
-                self.progress.until = now + 60 * self._minutes
-            if self.ranks.any(now > self.progress.until):
+            if self._until is None:
+                self._until = now + 60 * self._minutes
+            if self.ranks.any(now > self._until):
                 self._minutes = None
                 self.last = min(self._completed + 1, self.last or self._completed + 1)
         return self.last is not None and self._completed >= self.last and not self._due
