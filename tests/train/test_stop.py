@@ -54,13 +54,6 @@ def test_the_first_signal_is_the_reason(capfd: pytest.CaptureFixture) -> None:
     assert capfd.readouterr().err == "\nSIGUSR1: saving after this step.\n"
 
 
-def test_it_may_be_entered_again() -> None:
-    for _ in range(2):
-        with StopSignals() as signals:
-            signal.raise_signal(signal.SIGTERM)
-            assert signals.number == signal.SIGTERM
-
-
 def test_only_one_rank_tells(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
     monkeypatch.setenv("RANK", "1")
     with StopSignals() as signals:
