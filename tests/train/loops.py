@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
@@ -100,11 +100,6 @@ def classify(folder: Path, report: Report, workers: int = 0, **how: Any) -> None
 @loop
 def classify_alone(folder: Path, report: Report) -> None:
     classify(folder, report)
-
-
-@loop
-def classify_with_workers(folder: Path, report: Report) -> None:
-    classify(folder, report, workers=2)
 
 
 @loop
@@ -213,33 +208,6 @@ def truncated_backpropagation(folder: Path, report: Report) -> None:
     report("end", *(one.sum().item() for one in model.state_dict().values()))
 
 
-@loop
-def adversarial(folder: Path, report: Report) -> None:
-    """Two optimizers and networks."""
-    seed()
-    generator = nn.Linear(4, 8)
-    critic = network(1)
-    optimizers = [torch.optim.Adam(one.parameters(), lr=1e-2) for one in (generator, critic)]
-    run = Run(folder, save_steps=1)
-    run.keep(generator=generator, critic=critic, first=optimizers[0], second=optimizers[1])
-    for epoch in run.epochs(range(2)):
-        for i, (real, _) in run.enumerate(DataLoader(Points(), 8, shuffle=True, drop_last=True)):
-            ones = torch.ones(8, 1)
-            zeros = torch.zeros(8, 1)
-            fake = generator(torch.randn(8, 4))
-            lost = binary_cross_entropy_with_logits(critic(real), ones)
-            lost = lost + binary_cross_entropy_with_logits(critic(fake.detach()), zeros)
-            optimizers[1].zero_grad()
-            lost.backward()
-            optimizers[1].step()
-            loss = binary_cross_entropy_with_logits(critic(fake), ones)
-            optimizers[0].zero_grad()
-            loss.backward()
-            optimizers[0].step()
-            report(epoch, i, lost.item(), loss.item())
-            run.step(loss=loss)
-
-
 class Ascending(torch.optim.Optimizer):
     """Wraps another optimizer, shares its groups, and steps it in `second_step`, as SAM does."""
 
@@ -261,14 +229,14 @@ class Ascending(torch.optim.Optimizer):
         self.inner.step()
 
 
-def ascending(folder: Path, report: Report, inner_first: bool) -> None:
+@loop
+def wrapped_optimizer(folder: Path, report: Report) -> None:
     """An optimizer around another, whose rate the script sets in a group that it has held from the start."""
     seed()
     model = network()
     optimizer = Ascending(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
     run = Run(folder, save_steps=1)
-    kept = {"optimizer": optimizer, "inner": optimizer.inner}
-    run.keep(model=model, **dict(reversed(kept.items()) if inner_first else kept))
+    run.keep(model=model, inner=optimizer.inner, optimizer=optimizer)
     group = optimizer.param_groups[0]
     for epoch in run.epochs(range(3)):
         group["lr"] = 0.1 / (epoch + 1)
@@ -281,16 +249,6 @@ def ascending(folder: Path, report: Report, inner_first: bool) -> None:
             report(epoch, loss.item(), optimizer.inner.param_groups[0]["lr"], random.random())
             run.step(loss=loss)
     report("end", *(one.sum().item() for one in model.state_dict().values()))
-
-
-@loop
-def wrapped_optimizer(folder: Path, report: Report) -> None:
-    ascending(folder, report, inner_first=False)
-
-
-@loop
-def wrapped_optimizer_first(folder: Path, report: Report) -> None:
-    ascending(folder, report, inner_first=True)
 
 
 @loop

@@ -240,55 +240,6 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert ended == ["finished", "failed", "stopped"]
 
 
-def test_variables_of_another_object_in_each_round_of_a_plain_loop(tmp_path: Path) -> None:
-    def train(fails_at: int) -> list[float]:
-        sums = []
-        with Run(tmp_path / "x", save_steps=1) as run:
-            for _ in range(3):
-                meter = {"sum": 0.0}
-                run.variables(meter, "sum")
-                for _, value in run.enumerate([1.0, 2.0]):
-                    meter["sum"] += value
-                    run.step()
-                    if run.completed == fails_at:
-                        raise ValueError
-                sums.append(meter["sum"])
-        return sums
-
-    with pytest.raises(ValueError):
-        train(3)
-    assert train(0) == [3.0] * 3
-
-
-def test_a_kept_dict_has_its_order_again(tmp_path: Path) -> None:
-    for before in (["a", "b"], ["b", "a"]):
-        with Run(tmp_path / "x", save_steps=1) as run:
-            latest = {"a": 1, "b": 2}
-            run.keep(latest=latest)
-            assert list(latest) == before
-            for _ in run.enumerate(range(3)):
-                latest["a"] = latest.pop("a") + 1
-                run.step()
-
-
-def test_a_module_that_is_kept_after_the_first_save(tmp_path: Path) -> None:
-    def train(fails_at: int) -> list[tuple[int, int]]:
-        done = []
-        with Run(tmp_path / "x", save_steps=1) as run:
-            for fold in run.epochs(range(3)):
-                run.keep(**{f"model{fold}": nn.Linear(1, 1)})
-                for i, _ in run.enumerate(range(2)):
-                    done.append((fold, i))
-                    run.step()
-                    if run.completed == fails_at:
-                        raise ValueError
-        return done
-
-    with pytest.raises(ValueError):
-        train(3)
-    assert train(0) == [(1, 1), (2, 0), (2, 1)]
-
-
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_optimizer_that_is_not_kept_is_reported(kept: bool, tmp_path: Path, capsys: Any) -> None:
     """Unless it updates what is not kept, as a copy that is trained in between."""
@@ -338,20 +289,6 @@ def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:
                 run.step()
         assert world.space == {"kind": dict, "size": 1}
     assert world.count == 0
-
-
-def test_a_list_that_held_functions_is_refused_instead_of_changed(tmp_path: Path) -> None:
-    for added in ([], [torch.tanh]):
-        world = SimpleNamespace(hooks=list(added), latest={"numbers": [1]})
-        kept = Run(tmp_path / "x", save_steps=1)
-        with kept as run:
-            run.keep(world=world)
-            for _ in run.enumerate(range(2)):
-                world.hooks = [torch.tanh]
-                run.step()
-        if not added:
-            with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="tanh was added"):
-                run.keep(world=SimpleNamespace(hooks=[], latest={"numbers": [1]}))
 
 
 def test_loops_that_go_on_together_are_refused(tmp_path: Path) -> None:
