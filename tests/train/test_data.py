@@ -1,7 +1,5 @@
 import itertools
-import os
 import random
-import signal
 import subprocess
 
 import numpy
@@ -13,8 +11,7 @@ from exactrun import seeds
 from exactrun.data import Batch, Keyed, shared
 from exactrun.passes import View
 from exactrun.seeds import mix
-from exactrun.workers import begin, signals_later
-from gpukit.script.errors import explain, failure
+from exactrun.workers import signals_later
 
 NAMED = numpy.random.default_rng()
 
@@ -110,31 +107,8 @@ class Wide(Dataset):
         return torch.stack([wide.mean(), wide.std(), (wide / 3).sum()])
 
 
-class Fatal(Plain):
-    def __init__(self, how):
-        super().__init__(length=400)
-        self.how = how
-
-    def __getitem__(self, index):
-        if index == 11:
-            self.how()
-        return index
-
-
 def noisy_collate(samples):
     return torch.stack(samples) + torch.rand(())
-
-
-def killed():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def left():
-    os._exit(3)
-
-
-def without_memory():
-    raise MemoryError
 
 
 def loader(dataset, size, key, *, first=0, workers=0, collate=None):
@@ -339,69 +313,3 @@ def test_signals_for_the_group_leave_workers_alive():
         worker.terminate()
     batches._shutdown_workers()
     assert not any(worker.is_alive() for worker in workers)
-
-
-def ending(batches):
-    """The cause of the error that the loader raises."""
-    try:
-        for _ in range(10):
-            next(batches)
-    except Exception as error:
-        assert len(explain(error).splitlines()) == 1
-        return failure(error)
-    finally:
-        batches._shutdown_workers()
-    return None
-
-
-@pytest.mark.parametrize(
-    ("how", "causes"),
-    [
-        (killed, {"host-memory-full", "worker-crashed"}),
-        (left, {"worker-crashed"}),
-        (without_memory, {"host-memory-full"}),
-    ],
-)
-def test_a_worker_that_dies_is_explained(how, causes):
-    in_order = [[(0, index) for index in range(start, start + 8)] for start in range(0, 400, 8)]  # only one worker dies
-    batches = DataLoader(
-        Keyed(Fatal(how)), batch_sampler=in_order, collate_fn=shared, num_workers=2, worker_init_fn=begin
-    )
-    assert ending(iter(batches)) in causes
-
-
-def test_shared_memory_that_runs_out_in_a_worker_is_explained(monkeypatch):
-    def full(self):
-        raise RuntimeError(
-            "unable to allocate shared memory(shm) for file </torch_1_2_3>: No space left on device (28)"
-        )
-
-    monkeypatch.setattr(torch.Tensor, "share_memory_", full)
-    assert ending(loader(Augmented(), 8, 0, workers=1)) == "shared-memory"
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error. It is possible"), "shared-memory"),
-        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Segmentation fault."), "library-crashed"),
-        (RuntimeError("DataLoader timed out after 5 seconds"), "loader-timeout"),
-        (RuntimeError("received 0 items of ancdata"), "open-files"),
-        (
-            RuntimeError("unable to open shared memory object </torch_1> in read-write mode: Too many open files (24)"),
-            "open-files",
-        ),
-        (AttributeError("Can't get local object 'main.<locals>.Dataset'"), "not-picklable"),
-        (
-            RuntimeError("Caught RuntimeError in worker.\nCannot re-initialize CUDA in forked subprocess."),
-            "cuda-after-fork",
-        ),
-        (RuntimeError("Caught TypeError in DataLoader worker process 0.\ncannot pickle 'generator' object"), None),
-        (RuntimeError("oom-kill of another program"), None),
-        (KeyError("label"), None),
-        (RuntimeError("CUDA out of memory"), None),
-    ],
-)
-def test_what_the_loader_reports_is_explained(error, cause):
-    assert failure(error) == cause
-    assert bool(explain(error)) == bool(cause)

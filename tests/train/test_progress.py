@@ -154,7 +154,6 @@ WORDS = [
     ),
     (OSError(errno.EROFS, "Read-only file system", "/x"), "remount"),
     (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "Tried to allocate 2 GiB"),
-    (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "), "worker (pid 12)"),
     (RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:1"), "Another process of this run"),
 ]
 

@@ -287,54 +287,6 @@ def tracked(name: str, run: Path, patience: str = "", **given: object) -> subpro
     return done
 
 
-HANGING = """
-import atexit, threading, time
-
-class Settings:
-    def __init__(self, **_): pass
-
-class Run:
-    id = "x"
-    def log(self, *_, **__): time.sleep(1000)
-
-def init(**_):
-    atexit.register(time.sleep, 1000)
-    return Run()
-"""
-
-
-@pytest.mark.parametrize("when", ["at the end", "stopped"])
-def test_ctrl_c_while_a_tracker_hangs_ends_the_process_within_seconds(when: str, tmp_path: Path) -> None:
-    """At the end, it is waited for; stopped: it hung long before Ctrl-C."""
-    start = "def init(**_):\n    atexit.register(time.sleep, 1000)\n    "
-    (tmp_path / "wandb.py").write_text(HANGING.split("def init")[0] + start + "return Run()\n")
-    code = """
-        import os, sys, threading, time
-        from gpukit.script.errors import report_errors
-        track.PATIENCE = PATIENCE
-        with report_errors():
-            if AFTER:
-                threading.Timer(AFTER, lambda: (print(time.monotonic()), os.kill(os.getpid(), 2))).start()
-            tracker = Followed(run, {}, ["wandb"], "p")
-            try:
-                tracker.write(1, loss=1.0)
-                if not AFTER:
-                    time.sleep(1.5)
-                    print(time.monotonic(), flush=True)
-                    raise KeyboardInterrupt
-            finally:
-                for message in tracker.close("stopped"):
-                    print(message, file=sys.stderr)
-        """
-    after, patience = {"at the end": (2, 60), "stopped": (0, 1)}[when]
-    code = f"        AFTER, PATIENCE = {after}, {patience}\n" + code
-    done = python(code, tmp_path, path=tmp_path, WANDB_API_KEY="x")
-    ended = time.monotonic()
-    pressed = float(next(line for line in done.stdout.splitlines() if line.replace(".", "").isdigit()))
-    assert ended - pressed < 6 and done.returncode == (3 if when == "at the end" else 130), done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_secrets_in_an_error_are_not_told(tmp_path: Path) -> None:
     (tmp_path / "wandb.py").write_text(
         "import os\nclass Settings:\n    def __init__(self, **_): pass\n"
