@@ -449,37 +449,6 @@ def streams(folder: Path, report: Report) -> None:
             run.step(loss=loss)
 
 
-class Graph:
-    """A batch of graphs, as PyTorch Geometric's: nodes of all samples, and the sample of each."""
-
-    def __init__(self, samples: list[Any]) -> None:
-        self.nodes = torch.cat([torch.randn(3 + label, 8) + point for point, label in samples])
-        self.graph = torch.cat([torch.full((3 + label,), place) for place, (_, label) in enumerate(samples)])
-        self.labels = torch.tensor([label for _, label in samples])
-
-
-@loop
-def graphs(folder: Path, report: Report) -> None:
-    """Batches that are no tensors, a collate function that draws, a loop around without a counter."""
-    seed()
-    model = network()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    loader = DataLoader(Points(), 10, shuffle=True, collate_fn=Graph, num_workers=2)
-    run = Run(folder, save_steps=1)
-    run.keep(model=model, optimizer=optimizer)
-    rounds = 0
-    while rounds < 3:
-        for i, batch in run.enumerate(loader):
-            pooled = torch.zeros(len(batch.labels), 8).index_add(0, batch.graph, batch.nodes)
-            loss = cross_entropy(model(pooled), batch.labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            report(rounds, i, loss.item())
-            run.step(loss=loss)
-        rounds += 1
-
-
 class World:
     """Has a generator, a module, counts, and functions and types, as environments do."""
 

@@ -1,6 +1,5 @@
 import itertools
 import random
-import subprocess
 
 import numpy
 import pytest
@@ -11,7 +10,6 @@ from exactrun import seeds
 from exactrun.data import Batch, Keyed, shared
 from exactrun.passes import View
 from exactrun.seeds import mix
-from exactrun.workers import signals_later
 
 NAMED = numpy.random.default_rng()
 
@@ -297,19 +295,3 @@ def test_a_batched_fetch_is_used_for_a_batch_with_one_seed():
     keyed = Keyed(Batched())
     assert keyed.__getitems__(Batch(1, [3, 4])).tolist() == keyed.__getitems__([(1, 3), (1, 4)]).tolist() == [3, 4]
     assert keyed.batched == 3  # two with the first sample alone, which shows what it draws from
-
-
-def test_signals_for_the_group_leave_workers_alive():
-    with signals_later():
-        batches = loader(Augmented(104), 8, 0, workers=2)
-    got = take(batches, 1)
-    for worker in batches._workers:
-        for name in ("INT", "USR1", "TERM"):
-            subprocess.run(["kill", f"-{name}", str(worker.pid)], check=True)
-    got += take(batches, 12)
-    assert got == take(loader(Augmented(104), 8, 0), 13)
-    workers = batches._workers
-    for worker in workers:
-        worker.terminate()
-    batches._shutdown_workers()
-    assert not any(worker.is_alive() for worker in workers)

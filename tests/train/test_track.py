@@ -334,17 +334,10 @@ class FakeMLflow(types.ModuleType):
 @pytest.mark.parametrize(
     ("given", "experiment", "page"),
     [
-        ({"MLFLOW_TRACKING_URI": "http://mlflow:5000"}, "p", "http://localhost:5001"),
         ({"MLFLOW_TRACKING_URI": "http://mlflow:5000/", "MLFLOW_PORT": "5002"}, "p", "http://localhost:5002"),
-        ({"MLFLOW_TRACKING_URI": "http://127.0.0.1:5001"}, "p", "http://localhost:5001"),
         ({"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000"}, "p", "http://127.0.0.1:5000"),
         ({"MLFLOW_TRACKING_URI": "https://me:secret@mine.example:8443/x/"}, "p", "https://mine.example:8443/x"),
         ({"MLFLOW_TRACKING_URI": "databricks", "MLFLOW_EXPERIMENT_ID": "3"}, None, ""),
-        (
-            {"MLFLOW_TRACKING_URI": "https://mine.example", "MLFLOW_EXPERIMENT_NAME": "mine"},
-            None,
-            "https://mine.example",
-        ),
     ],
 )
 def test_mlflows_links_are_for_a_browser_and_the_users_experiment_is_used(
