@@ -227,7 +227,8 @@ def test_a_sample_that_is_drawn_twice_differs(tmp_path: Path) -> None:
 
 def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = []
-    monkeypatch.setattr(Lines, "close", lambda self, status: ended.append(status) or [])
+    close = Lines.close
+    monkeypatch.setattr(Lines, "close", lambda self, status: ended.append(status) or close(self, status))
     with Run(tmp_path / "x") as run:
         train(run, 1)
     with contextlib.suppress(ValueError), Run(tmp_path / "x") as run:
