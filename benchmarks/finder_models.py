@@ -1,6 +1,6 @@
 """The batch finder on memory models, compared with accelerate and Lightning: python benchmarks/finder_models.py
 
-The models are in tests/train/memory_kinds.py: 19 kinds, the worst of which have noise, and fail at random. Each finder
+The models are in benchmarks/memory_kinds.py: 19 kinds, the worst of which have noise, and fail at random. Each finder
 runs its own code. --rounds is the number of models of each kind. Requires benchmarks/requirements.txt.
 """
 
@@ -19,8 +19,7 @@ from typing import Any
 import accelerate  # noqa: F401
 import lightning.pytorch  # noqa: F401
 from harness import Benchmark, say
-
-from tests.train.memory_kinds import HUGE, Answer, Simulated, models, ours, race
+from memory_kinds import HUGE, Answer, Simulated, models, ours, race
 
 SEEDS = 3  # runs on each model with noise
 

@@ -1,7 +1,7 @@
 """The traced memory of a training step, compared with a real step on the CPU: python benchmarks/memory.py
 
 The worst case is a model whose layers keep what the trace cannot see: an LSTM, which is refused. Then seven other
-models (tests/train/memory_tasks.py), with SGD and AdamW, with and without checkpointing. --rounds is the number of
+models (memory_tasks.py), with SGD and AdamW, with and without checkpointing. --rounds is the number of
 batch sizes. Requires torch.
 """
 
@@ -11,8 +11,7 @@ import gc
 import warnings
 
 from harness import Benchmark, say
-
-from tests.train.memory_tasks import MODELS, Settings, measured, traced
+from memory_tasks import MODELS, Settings, measured, traced
 
 SIZES = (2, 5, 16)
 WAYS = [("SGD", False), ("SGD", True), ("AdamW", False), ("AdamW", True)]

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler, get_worker_info
 from torch.utils.data.distributed import DistributedSampler
@@ -100,11 +100,6 @@ def classify(folder: Path, report: Report, workers: int = 0, **how: Any) -> None
 @loop
 def classify_alone(folder: Path, report: Report) -> None:
     classify(folder, report)
-
-
-@loop
-def classify_with_workers(folder: Path, report: Report) -> None:
-    classify(folder, report, workers=2)
 
 
 @loop
@@ -213,33 +208,6 @@ def truncated_backpropagation(folder: Path, report: Report) -> None:
     report("end", *(one.sum().item() for one in model.state_dict().values()))
 
 
-@loop
-def adversarial(folder: Path, report: Report) -> None:
-    """Two optimizers and networks."""
-    seed()
-    generator = nn.Linear(4, 8)
-    critic = network(1)
-    optimizers = [torch.optim.Adam(one.parameters(), lr=1e-2) for one in (generator, critic)]
-    run = Run(folder, save_steps=1)
-    run.keep(generator=generator, critic=critic, first=optimizers[0], second=optimizers[1])
-    for epoch in run.epochs(range(2)):
-        for i, (real, _) in run.enumerate(DataLoader(Points(), 8, shuffle=True, drop_last=True)):
-            ones = torch.ones(8, 1)
-            zeros = torch.zeros(8, 1)
-            fake = generator(torch.randn(8, 4))
-            lost = binary_cross_entropy_with_logits(critic(real), ones)
-            lost = lost + binary_cross_entropy_with_logits(critic(fake.detach()), zeros)
-            optimizers[1].zero_grad()
-            lost.backward()
-            optimizers[1].step()
-            loss = binary_cross_entropy_with_logits(critic(fake), ones)
-            optimizers[0].zero_grad()
-            loss.backward()
-            optimizers[0].step()
-            report(epoch, i, lost.item(), loss.item())
-            run.step(loss=loss)
-
-
 class Ascending(torch.optim.Optimizer):
     """Wraps another optimizer, shares its groups, and steps it in `second_step`, as SAM does."""
 
@@ -261,14 +229,14 @@ class Ascending(torch.optim.Optimizer):
         self.inner.step()
 
 
-def ascending(folder: Path, report: Report, inner_first: bool) -> None:
+@loop
+def wrapped_optimizer(folder: Path, report: Report) -> None:
     """An optimizer around another, whose rate the script sets in a group that it has held from the start."""
     seed()
     model = network()
     optimizer = Ascending(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
     run = Run(folder, save_steps=1)
-    kept = {"optimizer": optimizer, "inner": optimizer.inner}
-    run.keep(model=model, **dict(reversed(kept.items()) if inner_first else kept))
+    run.keep(model=model, inner=optimizer.inner, optimizer=optimizer)
     group = optimizer.param_groups[0]
     for epoch in run.epochs(range(3)):
         group["lr"] = 0.1 / (epoch + 1)
@@ -281,16 +249,6 @@ def ascending(folder: Path, report: Report, inner_first: bool) -> None:
             report(epoch, loss.item(), optimizer.inner.param_groups[0]["lr"], random.random())
             run.step(loss=loss)
     report("end", *(one.sum().item() for one in model.state_dict().values()))
-
-
-@loop
-def wrapped_optimizer(folder: Path, report: Report) -> None:
-    ascending(folder, report, inner_first=False)
-
-
-@loop
-def wrapped_optimizer_first(folder: Path, report: Report) -> None:
-    ascending(folder, report, inner_first=True)
 
 
 @loop
@@ -489,37 +447,6 @@ def streams(folder: Path, report: Report) -> None:
             tested = [each.sum().item() for _, (each, _) in run.enumerate(DataLoader(Points(6), 6))]
             report(epoch, i, loss.item(), inputs.sum().item(), tested)
             run.step(loss=loss)
-
-
-class Graph:
-    """A batch of graphs, as PyTorch Geometric's: nodes of all samples, and the sample of each."""
-
-    def __init__(self, samples: list[Any]) -> None:
-        self.nodes = torch.cat([torch.randn(3 + label, 8) + point for point, label in samples])
-        self.graph = torch.cat([torch.full((3 + label,), place) for place, (_, label) in enumerate(samples)])
-        self.labels = torch.tensor([label for _, label in samples])
-
-
-@loop
-def graphs(folder: Path, report: Report) -> None:
-    """Batches that are no tensors, a collate function that draws, a loop around without a counter."""
-    seed()
-    model = network()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    loader = DataLoader(Points(), 10, shuffle=True, collate_fn=Graph, num_workers=2)
-    run = Run(folder, save_steps=1)
-    run.keep(model=model, optimizer=optimizer)
-    rounds = 0
-    while rounds < 3:
-        for i, batch in run.enumerate(loader):
-            pooled = torch.zeros(len(batch.labels), 8).index_add(0, batch.graph, batch.nodes)
-            loss = cross_entropy(model(pooled), batch.labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            report(rounds, i, loss.item())
-            run.step(loss=loss)
-        rounds += 1
 
 
 class World:

@@ -218,7 +218,7 @@ def run(kind, workers, folder, kill_after=None):
             said = []
             batches = streams.Pass(source, key, state, say=said.append)
             if state is not None:
-                again = state["parts"] is None or any("does not continue" in text for text in said)
+                again = state["taken"] is None or any("does not continue" in text for text in said)
                 log.write("resumed\n" + "by state\n" * (not again))
                 restore(states.restored(saved["generators"]))
             for batch in batches:

@@ -13,8 +13,8 @@ SCRIPT = re.findall(r"```python\n(.*?)```", (ROOT / "exactrun/README.md").read_t
 ALONE = "import sys\nsys.modules['gpukit'] = sys.modules['tqdm'] = None\n"
 # As on macOS, where pathlib finds no /proc either.
 MACOS = """
-import mmap, os, pathlib, signal
-del mmap.MADV_DONTFORK, os.posix_fadvise, signal.sigwaitinfo, signal.sigtimedwait
+import os, pathlib, signal
+del os.posix_fadvise, signal.sigwaitinfo, signal.sigtimedwait
 read = pathlib.Path.open
 def opened(path, *arguments, **options):
     if str(path).startswith(("/proc", "/sys")):

@@ -19,7 +19,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch", exc_type=ImportError)
 from exactrun import checkpoint, hashed, saver  # noqa: E402
-from exactrun.checkpoint import CheckpointError, fingerprint, load, newest, save  # noqa: E402
+from exactrun.checkpoint import CheckpointError, load, newest, save  # noqa: E402
 from exactrun.saver import Saver  # noqa: E402
 
 ABOUT = {"batch_size": 64, "seed": 0, "samples": 1000}
@@ -99,17 +99,6 @@ def in_child(tmp_path_factory: pytest.TempPathFactory):
             nursery.stdin.close()
 
 
-# Root may read and write anything. Nobody may not read what root has installed: what is needed is imported before.
-NOBODY = "import torch.utils.serialization\nif not os.getuid(): os.setgid(65534), os.setuid(65534)\n"
-
-
-def open_to_all(folder: Path) -> None:
-    """What is in it may be read by any user."""
-    for path in (*folder.rglob("*"), folder, *folder.parents):
-        if path.stat().st_mode & 0o005 != 0o005:
-            path.chmod(0o755)
-
-
 # What is saved comes back.
 
 
@@ -161,41 +150,15 @@ def test_tied_weights_are_written_once_and_are_tied_again(tmp_path: Path) -> Non
 
 def test_files_of_many_chunks_are_what_the_manifest_says(tmp_path: Path) -> None:
     large = torch.randn(3 * hashed.BUFFER // 4 + 5)
-    path = save(tmp_path, 1, {"a": large, "b": large[7:100]}, {"exp_avg": large[:-9].clone()}, about={})
+    plain = [None, True, 2**70, 1.5, 1j, "text", b"bytes", {1, 2}, (torch.float16, torch.Size([2]))]
+    path = save(tmp_path, 1, {"a": large, "b": large[7:100]}, {"plain": plain}, about={})
     manifest = json.loads((path / "manifest.json").read_text())
     for name, entry in manifest["files"].items():
         data = (path / name).read_bytes()
         assert entry == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     found = newest(tmp_path)
     assert same(found.weights["a"], large) and same(found.weights["b"], large[7:100])
-    assert same(found.state["exp_avg"], large[:-9])
-
-
-def test_state_of_optimizers_schedulers_and_generators_comes_back(tmp_path: Path) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    model(torch.randn(8, 4)).sum().backward()
-    optimizer.step()
-    schedulers = [
-        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10),
-        torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4, 4]),
-        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0),
-        torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer),
-    ]
-    given = {
-        "optimizer": optimizer.state_dict(),
-        "schedulers": [scheduler.state_dict() for scheduler in schedulers],
-        "scaler": torch.amp.GradScaler("cpu").state_dict(),
-        "torch": torch.get_rng_state(),
-        "random": random.getstate(),
-        "plain": [None, True, 2**70, 1.5, 1j, "text", b"bytes", {1, 2}, (torch.float16, torch.Size([2]))],
-    }
-    save(tmp_path, 1, model.state_dict(), given, about={"model": fingerprint(model)})
-    loaded = newest(tmp_path, about={"model": fingerprint(model)})
-    model.load_state_dict(loaded.weights)
-    torch.optim.AdamW(model.parameters()).load_state_dict(loaded.state["optimizer"])
-    assert loaded.state["schedulers"] == given["schedulers"] and loaded.state["plain"] == given["plain"]
-    assert loaded.state["random"] == given["random"] and same(loaded.state["torch"], given["torch"])
+    assert found.state["plain"] == plain
 
 
 class Custom(dict):
@@ -242,12 +205,6 @@ def test_what_cannot_be_read_is_neither_counted_nor_removed(tmp_path: Path) -> N
     assert steps(tmp_path) == [20, 25, 30]
     put(tmp_path, 30, keep=2)  # the run came by again
     assert_of_step(newest(tmp_path), 30)
-
-
-def test_a_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
-    put(tmp_path, 5)
-    save(tmp_path, 5, {"second": torch.ones(1)}, {}, about={})
-    assert list(newest(tmp_path).weights) == ["second"] and steps(tmp_path) == [5]
 
 
 def test_killed_while_a_step_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +286,7 @@ def test_any_flipped_bit_is_found(tmp_path: Path) -> None:
     chance = random.Random(0)
     for name in FILES:
         data = (path / name).read_bytes()
-        for bit in chance.sample(range(8 * len(data)), 100):
+        for bit in chance.sample(range(8 * len(data)), 30):
             flipped = bytearray(data)
             flipped[bit // 8] ^= 1 << bit % 8
             (path / name).write_bytes(flipped)
@@ -338,16 +295,6 @@ def test_any_flipped_bit_is_found(tmp_path: Path) -> None:
             assert loaded.passed_over[0].startswith(f"step-00000002 is skipped: {name} has a wrong ")
         (path / name).write_bytes(data)
     assert_of_step(newest(tmp_path), 2)
-
-
-def test_what_this_user_may_not_read_is_passed_over(tmp_path: Path, in_child) -> None:
-    put(tmp_path, 1)
-    path = put(tmp_path, 2)
-    open_to_all(tmp_path)
-    (path / "state.pt").chmod(0)
-    code = "loaded = newest(Path(sys.argv[1]))\nprint(loaded.step, *loaded.passed_over)"
-    messages = in_child(NOBODY + code, tmp_path)
-    assert messages == "1 step-00000002 is skipped: state.pt cannot be read: Permission denied.\n"
 
 
 def test_none_is_none_and_none_whole_is_an_error(tmp_path: Path) -> None:
@@ -368,12 +315,9 @@ MODEL = {"fc.weight": "float32 [10, 5]", "fc.bias": "float32 [10]"}
     ("change", "messages"),
     [
         ({"batch_size": 32}, "batch_size = 64, but this run has 32; resume with --batch-size 64, or start a new run"),
-        ({"seed": 1}, "resume with --seed 0, or start a new run in another folder"),
         ({"samples": 900}, "samples = 1000, but this run has 900; resume with the same data"),
         ({"model": MODEL | {"fc.bias": "float32 [12]"}}, "fc.bias is float32 [10] there and float32 [12] here"),
         ({"model": MODEL | {"new": "float32 [1]"}}, "new is absent there and float32 [1] here"),
-        ({"model": {"fc.weight": MODEL["fc.weight"]}}, "fc.bias is float32 [10] there and absent here"),
-        ({"unheard": 1}, "unheard = None, but this run has 1"),
     ],
 )
 def test_another_runs_checkpoint_is_an_error_that_names_the_difference(
@@ -515,14 +459,6 @@ def small_disk(tmp_path: Path):
     subprocess.run(["umount", tmp_path], check=True)
 
 
-def test_a_full_disk_in_mid_save_leaves_the_others(small_disk: Path, in_child) -> None:
-    put(small_disk / "run", 1)
-    messages, left = in_child(TOO_LARGE, small_disk / "run").splitlines()
-    assert "checkpoints cannot be read or written (No space left on device): free some space" in messages
-    assert messages.endswith("Earlier checkpoints are unchanged.")
-    assert left == ".lock step-00000001" and shutil.disk_usage(small_disk).free > 7 << 20
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_training_goes_on_while_the_disk_is_full(
     asynchronous: bool, small_disk: Path, monkeypatch: pytest.MonkeyPatch
@@ -553,7 +489,7 @@ def test_training_goes_on_while_the_disk_is_full(
         assert_of_step(newest(small_disk / "run"), 10 * step + 1)
 
 
-@pytest.mark.parametrize("limit", [4096, 1 << 20, 5 << 20, 12 << 20])
+@pytest.mark.parametrize("limit", [4096, 12 << 20])
 def test_a_limit_on_files_in_mid_save_leaves_the_others(limit: int, tmp_path: Path, in_child) -> None:
     put(tmp_path, 1)
     messages, left = in_child(TOO_LARGE, tmp_path, limit).splitlines()
@@ -574,18 +510,6 @@ def test_room_is_looked_for_before(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(CheckpointError, match=r"has [\d.]+ MB free, but the checkpoint needs [\d.]+ MB: free space"):
         save(tmp_path, 2, {"w": torch.randn(1 << 20)}, {"o": torch.randn(1 << 20)}, about=ABOUT)
     put(tmp_path, 3)
-
-
-def test_a_folder_that_may_not_be_written_is_one_sentence(tmp_path: Path, in_child) -> None:
-    put(tmp_path, 1)
-    open_to_all(tmp_path)
-    (tmp_path / "checkpoints").chmod(0o555)
-    messages = in_child(NOBODY + TRIES + "assert_of_step(newest(Path(sys.argv[1])), 1)", tmp_path)
-    assert (
-        "checkpoints cannot be read or written (Permission denied): change its owner or mode, or use another"
-        in messages
-    )
-    assert messages.count("\n") == 1
 
 
 def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
@@ -649,22 +573,10 @@ def test_a_worker_that_outlives_its_run_does_not_hold_it(tmp_path: Path, in_chil
 # While training continues.
 
 
-def test_a_worker_finds_zeros_in_place_of_the_copy() -> None:
-    """Neither the pages, nor a hole, which its own allocations fill until it collects the copy of an ended run."""
-    memory = saver._Memory()
-    memory.begin(1 << 20)
-    memory.put(memoryview(b"x" * (1 << 20)))
-    child = os.fork()
-    if not child:
-        os._exit(len(memory.map) > 1 << 20 and any(memory.map[: 1 << 20]))
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_the_copy_is_what_was_saved_whatever_changes_while_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same bytes as without a thread, for all kinds of tensors, and for larger and smaller ones later."""
-    monkeypatch.setattr(saver._Memory, "begin", lambda memory, size: vars(memory).update(size=0))  # and grow
+    """The same bytes as without a thread, for all kinds of tensors."""
     really = checkpoint.write
     go = threading.Event()
     ours = Saver(tmp_path / "thread", about=ABOUT)
@@ -704,26 +616,6 @@ def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path: Path, monke
     with pytest.raises(CheckpointError, match=r"state\['x'\] is a function"):  # at once
         ours.save(4, weights(4), {"x": lambda: None})
     assert_of_step(newest(tmp_path / "run"), 3)
-
-
-def test_an_interrupt_during_the_copy_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    really = saver._Memory.put
-    ours = Saver(tmp_path, about=ABOUT)
-
-    def write(memory: object, data: memoryview) -> None:
-        if memory.size > 1000:
-            raise KeyboardInterrupt
-        really(memory, data)
-
-    ours.save(1, weights(1), state(1))
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(saver._Memory, "put", write)
-        ours.save(2, weights(2), state(2))
-    ours.wait()
-    assert_of_step(newest(tmp_path), 1)
-    ours.save(3, weights(3), state(3))
-    ours.wait()
-    assert_of_step(newest(tmp_path), 3)
 
 
 def test_a_save_waits_for_the_previous_one_and_reports_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

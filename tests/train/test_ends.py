@@ -88,3 +88,15 @@ def test_a_loss_that_is_nan_ends_it(tmp_path: Path) -> None:
     finally:
         DATA[:] = before
     assert checkpoint.newest(tmp_path).step == 3
+
+
+def test_a_buffer_may_be_infinite_and_a_weight_may_not(tmp_path: Path) -> None:
+    """As a mask of attention is."""
+    model = nn.Linear(1, 1)
+    model.register_buffer("mask", torch.tensor(float("-inf")))
+    with Run(tmp_path, save_steps=1) as run:
+        run.keep(model=model)
+        run.step()
+        model.weight.data.fill_(torch.inf)
+        with pytest.raises(TrainingError, match="a weight of model is NaN or infinite"):
+            run.step()

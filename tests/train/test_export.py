@@ -82,16 +82,3 @@ def test_a_project_exports_its_run(project: Trainee) -> None:
 def test_a_run_that_does_not_exist_is_said(project: Trainee) -> None:
     sentence(exporting(project, "--run", "none"), "no checkpoint", "--name none")
     assert not project.run_folder("none").exists()
-
-
-def test_a_model_that_changed_since_is_said(project: Trainee) -> None:
-    model = project.folder / f"src/{project.package}/model.py"
-    before = model.read_text(encoding="utf-8")
-    model.write_text(
-        before + "\n\nbuild = build_model\n\n\ndef build_model(*s):\n    return nn.Sequential(build(*s))\n"
-    )
-    try:
-        sentence(exporting(project, "--run", "a"), "model")
-    finally:
-        model.write_text(before, encoding="utf-8")
-    assert not list(project.run_folder("a").glob(".model*"))

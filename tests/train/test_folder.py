@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import torch
 
 import exactrun
 from exactrun import checkpoint, environment
-from exactrun.environment import git_state, versions
+from exactrun.environment import git_state
 from exactrun.errors import TrainingError
 from exactrun.folder import Folder, on_main
 from exactrun.ranks import Ranks
@@ -73,13 +72,6 @@ def test_run_json_has_all_that_a_run_began_with(start) -> None:
     assert said == ["Settings changed: lr from 0.1 to 0.2."] and again.facts["settings"]["lr"] == 0.2
 
 
-def test_facts_are_added_and_stay(start) -> None:
-    run = start("a")
-    run.keep(batch_size=64)
-    assert start("a").facts["batch_size"] == 64
-    assert sorted(path.name for path in run.path.iterdir()) == ["checkpoints", "run.json"]
-
-
 def test_a_name_is_gone_on_with_or_refused(start) -> None:
     run = start("a")
     assert start("a", resume=False).path == run.path  # nothing was saved there: nothing can be lost
@@ -105,12 +97,6 @@ def test_a_place_that_cannot_be_written(start, tmp_path: Path) -> None:
     (tmp_path / "outputs").touch()
     with pytest.raises(TrainingError, match=r"outputs .* another folder"):
         start("a")
-
-
-def test_a_broken_run_json_starts_from_scratch(start) -> None:
-    run = start("a")
-    (run.path / "run.json").write_text('{"starts": [')
-    assert len(start("a").facts["starts"]) == 1
 
 
 @pytest.mark.parametrize("text", ["", '{"starts": [', '{"settings": 3, "starts": 7}'])
@@ -167,12 +153,6 @@ def test_the_state_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert git_state(run) is None
 
 
-def test_versions_name_every_package() -> None:
-    found = versions()
-    assert found["python"].startswith(f"{sys.version_info.major}.{sys.version_info.minor}.")
-    assert list(found["packages"]) == sorted(found["packages"])
-
-
 class Two(Ranks):
     """Rank `rank` of two; what rank 0 shares is handed to rank 1 by the test."""
 
@@ -206,15 +186,6 @@ def test_the_newest_checkpoint_on_all_ranks(start) -> None:
     assert [run.newest(Two(rank, box)) for rank in (0, 1)] == [None, None]
     save(run, 3)
     assert [run.newest(Two(rank, box)).step for rank in (0, 1)] == [3, 3]
-
-
-def test_other_ranks_write_nothing(start) -> None:
-    run = start("a")
-    before = (run.path / "run.json").read_text()
-    other = replace(run, claim=None)
-    other.keep(batch_size=3)
-    assert other.facts["batch_size"] == 3
-    assert (run.path / "run.json").read_text() == before
 
 
 def test_every_file_is_listed() -> None:

@@ -11,9 +11,8 @@ from exactrun.ranks import Ranks
 def test_one_process_has_no_group():
     ranks = Ranks.start("cpu")
     assert (ranks.rank, ranks.world, ranks.local_rank, ranks.main) == (0, 1, 0, True)
-    assert ranks.any(True) is True and ranks.sum(2) == 2 and ranks.least(3) == 3 and ranks.share("x") == "x"
+    assert ranks.any(True) is True and ranks.least(3) == 3 and ranks.share("x") == "x"
     ranks.barrier()
-    ranks.stop()
     assert not torch.distributed.is_initialized()
 
 

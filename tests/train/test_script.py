@@ -117,19 +117,6 @@ def children(folder: Path) -> list[int]:
     return found
 
 
-def test_without_a_name_the_latest_such_run_goes_on(trainee) -> None:
-    project = trainee()
-    project.train("--max-steps", "2", "--name", "named")
-    first = project.train("--max-steps", "2")
-    assert "Starting" in first
-    assert "at step 2." in project.train("--max-steps", "4")
-    assert "is finished at step 4. Use --max-steps 8 to continue, or --no-resume." in project.train("--max-steps", "4")
-    assert "Starting" in project.train("--max-steps", "2", "--no-resume")
-    assert "at step 2." in project.train("--max-steps", "3")
-    assert len(list((project.folder / "outputs").iterdir())) == 3
-    assert project.steps("named") == [2]
-
-
 def test_a_resumed_run_keeps_its_settings_and_another_rate_applies_from_there(trainee) -> None:
     project = trainee()
     few = ("--name", "a", "--warmup-steps", "1", "--log-steps", "1")
@@ -206,45 +193,6 @@ def test_what_does_not_fit_the_run(options: tuple[str, ...], words: tuple[str, .
 def test_a_loss_that_is_no_number(saved: Trainee) -> None:
     sentence(saved.run(*GO_ON, "--lr", "1e30"), "step 4", "smaller learning rate")
     still_whole(saved, 3)
-
-
-MASKED = """
-
-import torch
-
-
-class Masked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("mask", torch.full((2, 2), float("-inf")))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-
-def build_model"""
-
-
-def test_a_buffer_may_be_infinite(saved: Trainee) -> None:
-    """As a mask of attention is."""
-    saved.replace("model.py", "\n\ndef build_model", MASKED)
-    saved.replace("model.py", "nn.Dropout(", "Masked(), nn.Dropout(")
-    ended = saved.run("--name", "masked", "--max-steps", "2")
-    assert ended.code == 0, ended
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [
-        ("clip", "0", "greater than 0"),
-        ("lr", "-1", "greater than 0"),
-        ("dropout", "2", "less than 1"),
-        ("width", "0", "at least 1"),
-    ],
-)
-def test_values_that_cannot_be_meant(trainee, option: str, value: str, words: str) -> None:
-    ended = trainee().run(f"--{option}", value)
-    assert ended.code == 2 and words in ended.err + ended.out and "Traceback" not in ended.err
 
 
 def test_out_of_memory(saved: Trainee) -> None:

@@ -54,13 +54,6 @@ def test_the_first_signal_is_the_reason(capfd: pytest.CaptureFixture) -> None:
     assert capfd.readouterr().err == "\nSIGUSR1: saving after this step.\n"
 
 
-def test_it_may_be_entered_again() -> None:
-    for _ in range(2):
-        with StopSignals() as signals:
-            signal.raise_signal(signal.SIGTERM)
-            assert signals.number == signal.SIGTERM
-
-
 def test_only_one_rank_tells(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
     monkeypatch.setenv("RANK", "1")
     with StopSignals() as signals:
@@ -123,29 +116,3 @@ def test_in_a_notebook_the_second_interrupt_is_an_exception() -> None:
         """)
     assert done.stdout.split("\n") == ["2 KeyboardInterrupt()", "interrupted True", "SystemExit(143)", ""]
     assert "Traceback" not in done.stderr
-
-
-WORKERS = """
-    with StopSignals() as stop:
-        workers = []
-        for _ in range(3):
-            worker = os.fork()
-            if not worker:
-                time.sleep(60)
-                os._exit(0)
-            workers.append(worker)
-        time.sleep(0.3)
-        os.killpg(0, signal.SIGINT)  # as a terminal does
-        time.sleep(0.3)
-        print(stop.number, [os.waitpid(worker, os.WNOHANG)[0] for worker in workers])
-        for worker in workers:
-            os.kill(worker, signal.SIGTERM)
-        print([os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) for worker in workers])
-        raise stop.ending()
-"""
-
-
-def test_ctrl_c_in_a_terminal_with_workers_is_one_ctrl_c_and_they_go_on() -> None:
-    done = run(WORKERS)
-    assert done.stdout.splitlines() == ["2 [0, 0, 0]", "[-15, -15, -15]"]
-    assert done.returncode == 130 and done.stderr.count("SIGINT") == 1

@@ -1,5 +1,4 @@
 import itertools
-import multiprocessing
 import random
 
 import numpy
@@ -10,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from exactrun import streams
 from exactrun.data import DataError
 from tests.train import stream_kinds
-from tests.train.stream_kinds import ALONE, KINDS, Buffered, Liar, Stateless, noisy
+from tests.train.stream_kinds import ALONE, KINDS, Liar, Stateless, noisy
 from tests.train.trainee import PROCESSES
 
 CONTINUED = {"huggingface", "huggingface, StatefulDataLoader", "huggingface alone", "state with a buffer"}
@@ -84,24 +83,6 @@ def test_a_killed_run_goes_on_bit_equal(kind, tmp_path):
     assert stream_kinds.read(tmp_path / "killed") == (stream_kinds.read(tmp_path / "whole")[0], True)
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than CPUs
-def test_workers_continue_in_their_order_and_end_with_the_pass(tmp_path, said):
-    loader = DataLoader(Buffered(), batch_size=4, num_workers=3, persistent_workers=True, in_order=False)
-    whole = lists(streams.Pass(loader, 1))
-    for done in (2, 9, 14):  # the workers' last batches are the 10th, 15th, and 9th
-        batches = streams.Pass(loader, 1)
-        lists(itertools.islice(batches, done))
-        state = stored(batches.state(), tmp_path)
-        batches.close()
-        assert multiprocessing.active_children() == []
-        batches = streams.Pass(loader, 1, state, say=said.append)
-        next(batches)
-        later = stored(batches.state(), tmp_path)  # right after it continued
-        assert lists(batches) == whole[done + 1 :]
-        assert lists(streams.Pass(loader, 1, later, say=said.append)) == whole[done + 1 :]
-    assert (said, multiprocessing.active_children()) == ([], [])
-
-
 def test_the_loop_and_the_stream_do_not_disturb_each_other():
     def drawn():
         return torch.rand(()).item(), random.random(), numpy.random.rand()
@@ -152,7 +133,7 @@ def test_a_state_that_cannot_be_saved_is_not_used(said):
     batches = streams.Pass(DataLoader(Holding(), batch_size=4), 1, say=said.append)
     whole = lists(itertools.islice(batches, 3))
     state = batches.state()
-    assert (state["parts"], len(said)) == (None, 1)
+    assert (state["taken"], len(said)) == (None, 1)
     assert "'kept'" in said[0]
     again = lists(itertools.islice(streams.Pass(DataLoader(Holding(), batch_size=4), 1), 3))
     assert (again, lists(streams.Pass(DataLoader(Holding(), batch_size=4), 1, state))) == (whole, lists(batches))

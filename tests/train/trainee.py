@@ -93,10 +93,10 @@ class Trainee:
         self.started: list[Any] = []
         self.source = folder / "src" / package
 
-    def start(self, *arguments: str, prepare: Callable[[], None] | None = None, **environment: str) -> Started:
-        """`python -m <package>.train`; `prepare` is called in the new process before."""
+    def start(self, *arguments: str, **environment: str) -> Started:
+        """`python -m <package>.train`."""
         out, err = (self.folder.parent / f"{len(self.started)}.{name}" for name in ("out", "err"))
-        what = (self.folder, self.package, [*self.always, *arguments], str(out), str(err), prepare, environment)
+        what = (self.folder, self.package, [*self.always, *arguments], str(out), str(err), environment)
         process = PROCESSES.Process(target=_train, args=what)
         process.start()
         for path in (out, err):
@@ -170,7 +170,6 @@ def _train(
     arguments: list[str],
     out: str,
     err: str,
-    prepare: Callable[[], None] | None,
     environment: dict[str, str],
 ) -> None:
     for number, path in ((1, out), (2, err)):
@@ -186,6 +185,4 @@ def _train(
     import torch
 
     torch.set_num_threads(1)
-    if prepare is not None:
-        prepare()
     runpy.run_module(f"{package}.train", run_name="__main__")

@@ -1,4 +1,4 @@
-"""Checks of what an exact resume rests on: batches that are the same again, and optimizers that are kept."""
+"""Checks of what an exact resume rests on: batches that are the same again, and what is kept."""
 
 from __future__ import annotations
 
@@ -11,28 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from exactrun.seeds import walk
-
-ENOUGH = 64  # numbers of a batch that are compared
-
-
-def outline(batch: Any) -> list[float]:
-    """A checksum of the structure, shapes, integers, and texts of a batch, and some of its other numbers, which may
-    differ in their last digits between two machines."""
-    numbers = []
-    rest = []
-    left = [_few(batch)]
-    for one in left:  # grows
-        if isinstance(one, (list, tuple)):
-            left.extend(one)
-        else:
-            (numbers if isinstance(one, float) else rest).append(one)
-    return [float(zlib.crc32(repr(rest).encode())), *numbers[: ENOUGH - 2]]
-
-
-def alike(one: list[float], other: list[float]) -> bool:
-    """Whether two outlines are of the same batch."""
-    close = len(one) == len(other) and numpy.allclose(one[1:], other[1:], rtol=1e-3, atol=1e-3, equal_nan=True)
-    return close and one[0] == other[0]
 
 
 def digest(batch: Any) -> int:

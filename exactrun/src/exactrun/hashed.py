@@ -7,7 +7,6 @@ import errno
 import hashlib
 import io
 import os
-from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,36 +20,6 @@ class DamageError(Exception):
     """A file, or its checkpoint, is damaged; the message is a clause that says how."""
 
 
-class Sink(io.RawIOBase):
-    """A file for torch.save, which would replace an error, also an interrupt: `check` raises the first one."""
-
-    size = 0
-    error = None
-
-    @abstractmethod
-    def put(self, data: memoryview) -> None:
-        """Append the bytes."""
-
-    def write(self, data: bytes | memoryview) -> int:
-        try:
-            if self.error is None:
-                self.put(memoryview(data))
-        except BaseException as error:
-            self.error = error
-        self.size += len(data)
-        return len(data)
-
-    def check(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.size
-
-
 class Written(io.BufferedWriter):
     """A new file, hashed while it is written. `end` closes it, and returns its size and SHA-256."""
 
@@ -59,16 +28,36 @@ class Written(io.BufferedWriter):
 
     def end(self) -> dict[str, Any]:
         self.close()
-        self.raw.check()
+        if self.raw.error is not None:
+            raise self.raw.error
         return {"bytes": self.raw.size, "sha256": self.raw.sum.hexdigest()}
 
 
-class _Hashed(Sink):
+class _Hashed(io.RawIOBase):
+    """A file for torch.save, which would replace an error, also an interrupt: it is kept in `error`."""
+
     def __init__(self, file: io.FileIO) -> None:
         self.file = file
         self.sum = hashlib.sha256()
+        self.size = 0
+        self.error: BaseException | None = None
 
-    def put(self, data: memoryview) -> None:
+    def write(self, data: bytes | memoryview) -> int:
+        try:
+            if self.error is None:
+                self._put(memoryview(data))
+        except BaseException as error:
+            self.error = error
+        self.size += len(data)
+        return len(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.size
+
+    def _put(self, data: memoryview) -> None:
         self.sum.update(data)
         while data:
             data = data[self.file.write(data[:BUFFER]) :]

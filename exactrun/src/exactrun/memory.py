@@ -1,16 +1,12 @@
-"""The memory of the host that is available, and what this process uses."""
+"""The memory of the host that is available."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import resource
-import sys
 from pathlib import Path
 
 RESERVE = 0.05  # of all memory, which others may need in the meantime
 MEMINFO = Path("/proc/meminfo")
-STATM = Path("/proc/self/statm")
 GROUP = Path("/sys/fs/cgroup")
 
 
@@ -30,12 +26,3 @@ def available() -> int | None:
         stat = dict(line.split() for line in (GROUP / "memory.stat").read_text(encoding="utf-8").splitlines())
         bounds.append((1 - RESERVE) * most - used + int(stat["inactive_file"]))
     return max(0, int(min(bounds))) if bounds else None
-
-
-def resident() -> float:
-    """GB of memory that this process uses; on macOS, the most that it has used."""
-    try:
-        return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / 1e9 if sys.platform == "darwin" else peak / 1e6

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -46,9 +44,9 @@ def read(run: Path) -> list[dict[str, Any]]:
 
 
 class Lines(Observer):
-    """Writes metrics.jsonl: opened for each line, so that no line is lost in a buffer when the process is killed.
+    """Writes metrics.jsonl, each line at once, so that none is lost when the process is killed.
 
-    Lines that cannot be written, because the disk is full or the folder is gone, are written when that is possible.
+    Lines that cannot be written, because the disk is full, are written when that is possible.
     """
 
     def open(self, run: Any) -> None:
@@ -57,10 +55,11 @@ class Lines(Observer):
         self.say = run.say
         self.reported = False
         self.waiting: deque[bytes] = deque(maxlen=ROOM)
-        self.begin_with = b""
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            self.begin_with = b"\n" if file.read() != b"\n" else b""  # a kill cut the last line off
+        self.file = self.path.open("ab+", buffering=0)
+        if size := self.file.tell():
+            self.file.seek(size - 1)
+            if self.file.read() != b"\n":  # a kill cut the last line off
+                self.waiting.append(b"\n")
 
     def log(self, step: int, figures: dict[str, Any]) -> None:
         """Write a line."""
@@ -70,23 +69,21 @@ class Lines(Observer):
 
     def _flush(self) -> None:
         try:
-            with self.path.open("ab") as file:
-                file.write(self.begin_with + b"".join(self.waiting))
+            while self.waiting:
+                written = self.file.write(self.waiting[0])
+                self.waiting[0] = self.waiting[0][written:]
+                if not self.waiting[0]:
+                    self.waiting.popleft()
         except OSError as error:
-            self.begin_with = b"\n"
             if not self.reported:
                 why = f"{self.path} cannot be written ({error.strerror})"
                 self.say(f"{why}. Training goes on; the metrics are written as soon as that is possible.")
             self.reported = True
-        else:
-            self.begin_with = b""
-            self.waiting.clear()
 
     def close(self, status: str) -> list[str]:
         """Write the lines that wait."""
-        if self.waiting:
-            self._flush()
+        self._flush()
+        self.file.close()
         if not self.waiting:
             return []
-        lines = f"{len(self.waiting)} line{'s' * (len(self.waiting) > 1)}"
-        return [f"{self.path} lacks the last {lines} of metrics: it could not be written."]
+        return [f"{self.path} lacks the last {len(self.waiting)} lines of metrics: it could not be written."]

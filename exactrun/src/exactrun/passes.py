@@ -40,8 +40,8 @@ class Order(Sampler[Any]):
     """The batches of a sampler, or its indices, with their keys. What the sampler draws from the global generators and
     from `owned` follows from the key of the pass; the global ones keep their state.
 
-    `each`: seeds for each sample, instead of each batch. `first`: the batch with which iterations begin. `beginning`:
-    the first batch of the present pass. Of several processes, each gets every `world`-th batch.
+    `each`: seeds for each sample, instead of each batch. `first`: the batch with which iterations begin. Of several
+    processes, each gets every `world`-th batch.
     """
 
     rank = 0
@@ -72,7 +72,7 @@ class Order(Sampler[Any]):
             indices = list(found) if self.batched else [found]
             position += len(indices)
             place = number // self.world
-            if number % self.world != self.rank or 0 < place < first:
+            if number % self.world != self.rank or place < first:
                 continue
             if not self.each:
                 batch = Batch(mix(number, state=state), indices)
@@ -81,10 +81,7 @@ class Order(Sampler[Any]):
                 if self.repeats:  # a sample that comes again in this pass draws other numbers
                     keys = (mix(key, each) for each in range(position - len(indices), position))
                 batch = list(zip(keys, indices, strict=False))
-            if not place:
-                self.beginning = batch
-            if place >= first:
-                yield batch if self.batched else self._single(batch)
+            yield batch if self.batched else self._single(batch)
 
     def _single(self, batch: Batch | list[tuple[int, Any]]) -> tuple[int, Any]:
         return batch[0] if self.each else (batch.key, batch.indices[0])
@@ -130,7 +127,6 @@ class View:
         self.name = type(base.dataset).__name__
         self.place = f"{self.name} {len(base.dataset)} {len(self.order)} {type(base.sampler).__name__}"
         self.settings = {"samples": len(base.dataset), "batches": len(self.order)}
-        self.compares = batched and type(loader) is DataLoader  # others may change batches, or move them to a GPU
         vars(base).update(options(base), _iterator=None)
         vars(base)["batch_sampler" if batched else "sampler"] = self.order
         self.persistent = base.persistent_workers
@@ -174,56 +170,17 @@ class Pass(Iterator[Any]):
     def __init__(self, view: View, key: int, state: dict[str, Any] | None) -> None:
         self.view = view
         self.done = state["done"] if state else 0
-        self.first = state["first"] if state else []  # the outline of the first batch
-        self.compared = not self.first
         self.begun = view.generator_states()
         self.batches = view.batches(key, self.done)
 
     def __next__(self) -> Any:
         batch = next(self.batches)
-        if not self.done and self.view.compares:
-            self.first = checks.outline(batch)
-        if not self.compared:
-            self._compare()
         self.done += 1
         return batch
 
-    def _compare(self) -> None:
-        """Is the first batch of the pass still the same, unless it never is?"""
-        self.compared = True
-        first = self._first_again()
-        if not checks.alike(self.first, first) and checks.alike(first, self._first_again()):
-            raise DataError(
-                f"The first batch of this pass over {self.view.name} is not what it was when the run was saved: "
-                "restore the data, or start a new run."
-            )
-
-    def _first_again(self) -> list[float]:
-        """The outline of the first batch, read again: if there are workers, in one, since those that are forked later
-        would share the position of files that the training process opens."""
-        loader = copy.copy(self.view.loader)
-        vars(loader).update(
-            dataset=Keyed(copy.copy(loader.dataset.dataset), loader.dataset._collate),
-            batch_sampler=[self.view.order.beginning],
-            num_workers=min(1, loader.num_workers),
-            persistent_workers=False,
-            generator=torch.Generator(),
-            _iterator=None,
-        )
-        batches = None
-        try:
-            with workers.signals_later():
-                batches = iter(loader)
-            return checks.outline(next(batches))
-        except Exception:  # training raises it where its traceback helps
-            return self.first
-        finally:
-            workers.close(batches)
-
     def state(self) -> dict[str, Any]:
         """What `View.begin` needs to continue after the batch that was returned last."""
-        settings = self.view.settings
-        return {"done": self.done, "generators": self.begun, "settings": settings, "first": self.first}
+        return {"done": self.done, "generators": self.begun, "settings": self.view.settings}
 
     def close(self) -> None:
         """End the workers, unless they are persistent."""

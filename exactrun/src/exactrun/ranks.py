@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -79,10 +78,6 @@ class Ranks:
         """Whether `flag` is true on any rank."""
         return bool(self._agreed(int(flag), dist.ReduceOp.MAX)) if self.world > 1 else flag
 
-    def sum(self, value: float) -> float:
-        """The sum over all ranks; exact for int."""
-        return self._agreed(value, dist.ReduceOp.SUM) if self.world > 1 else value
-
     def least(self, value: float) -> float:
         """The smallest value of all ranks."""
         return self._agreed(value, dist.ReduceOp.MIN) if self.world > 1 else value
@@ -110,17 +105,3 @@ class Ranks:
     def barrier(self) -> None:
         """Wait until every rank has called this."""
         self.any(False)
-
-    def stop(self) -> None:
-        """Leave the process group; all ranks must call this."""
-        if self.world > 1 and dist.is_initialized():
-            gc.collect()  # an object that still uses the group, such as DistributedDataParallel, would abort the exit
-            self.barrier()
-            dist.destroy_process_group()
-
-    def __enter__(self) -> Ranks:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.stop()

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -147,6 +147,7 @@ class Run:
         self.best = best
         self.last = max_steps
         self._minutes = max_minutes
+        self._until: float | None = None
         self.other_processes = other_processes
         self.seeds = seeds
         self.ranks = Ranks.joined()
@@ -182,7 +183,6 @@ class Run:
         self._sources = Sources(self._mine.get("loaders", {}), self.seeds == "sample")
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
         self._completed = self.saved.step if self.saved else 0
-        self._asked = False  # the script asked for the number of steps
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._lowest: float | None = self.saved.state.get("best") if self.saved else None  # of the metric `best`
         self._score: float | None = None  # its value in the present step
@@ -190,7 +190,6 @@ class Run:
         self._saved_at = time.monotonic()
         self._due = False
         self._took = 0.0
-        self._looked = 0  # saves before which optimizers that are not kept were looked for
         self._optimizers = dict[str, Optimizer]()
         self._stepped = set[str]()  # in the present step
         self._made_with: dict[str, Settings] = {}  # of each kept optimizer, before it was restored
@@ -200,10 +199,10 @@ class Run:
         self._back = set[str]()  # what is restored
         self._made_step = list[str]()  # the optimizers of the last step
         self._new = set[str]()  # what was kept since the last step: a loop's body may make it anew each time
-        self._others = WeakKeyDictionary[Optimizer, set[int]]()  # and others, in which steps of the run
+        self._others = WeakSet[Optimizer]()  # that are not kept
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
-        self.progress = Progress(self.last, self._completed, samples=1, device=torch.device("cpu"), shown=shown)
+        self.progress = Progress(self.last, self._completed, shown=shown)
         for message in self.saved.passed_over if self.saved else ():
             self.say(message)
         self.say(f"Resuming {self.folder} at step {self._completed}." if self.saved else f"Starting {self.folder}.")
@@ -218,13 +217,11 @@ class Run:
         self._error = getattr(sys, "last_value", None)  # of a notebook's cell
         self._cut = False  # a loop ended before its last batch
         self._ended = False
-        self._reported = set[str]()
         atexit.register(self._at_exit)
 
     @property
     def completed(self) -> int:
         """The number of steps, also of those before the run was resumed."""
-        self._asked = True
         return self._completed
 
     # What is kept
@@ -429,9 +426,9 @@ class Run:
         """Whether the loops end here: the last step was made and saved. When the minutes are over, one more is made."""
         if self._minutes and not self._pending:
             now = time.monotonic()
-            if self.progress.until is None:
-                self.progress.until = now + 60 * self._minutes
-            if self.ranks.any(now > self.progress.until):
+            if self._until is None:
+                self._until = now + 60 * self._minutes
+            if self.ranks.any(now > self._until):
                 self._minutes = None
                 self.last = min(self._completed + 1, self.last or self._completed + 1)
         return self.last is not None and self._completed >= self.last and not self._due
@@ -528,8 +525,6 @@ class Run:
                 outer = loop.inner
                 if loop is not self._loops[-1] and not getattr(loop.batches, "nests", True):
                     raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
-        if self._stop is None and not (self._loops or self._values or self._asked):
-            self._report_plain()
         self._completed += 1
         if self._stop is None:
             self._begin()
@@ -549,8 +544,6 @@ class Run:
         self._made_step = sorted(self._stepped - self._new)
         self._stepped = set()
         self._new = set()
-        if self._due and not settled and self._others:  # perhaps it is never saved
-            self._look()
         number = self._stop.number * settled
         due = self._due and settled
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
@@ -662,12 +655,6 @@ class Run:
         self.progress.report(self._completed, figures.get("loss"))
         self._observers.log(self._completed, figures)
 
-    def _report(self, text: str) -> None:
-        """Print a message, if there is one, once."""
-        if text and text not in self._reported:
-            self._reported.add(text)
-            self.say(text)
-
     def say(self, text: str) -> None:
         """Print a message, in the first process."""
         if self.ranks.main:
@@ -678,16 +665,10 @@ class Run:
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
         # One that wraps another, as SAM does, has its groups, and is not always stepped itself.
         first = optimizer.param_groups[0]
-        strange = self._looked < 2
-        for name, one in self._optimizers.items():
-            if one.param_groups[0] is first:
-                self._stepped.add(name)
-            strange = strange and one is not optimizer
-        if strange and len(steps := self._others.setdefault(optimizer, set())) < 2:
-            steps.add(self._completed)
-
-    def _look(self) -> None:  # not for optimizers that are made for a single step
-        self._report(checks.missing(self._objects, [one for one, steps in self._others.items() if len(steps) > 1]))
+        stepped = [name for name, one in self._optimizers.items() if one.param_groups[0] is first]
+        self._stepped.update(stepped)
+        if not stepped:
+            self._others.add(optimizer)
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
         return {
@@ -719,9 +700,8 @@ class Run:
             "this run",
         )
         ranks = self._of_all_ranks(mine)
-        if self._looked < 2:  # before the first save, an optimizer may have made only one step
-            self._looked += 1
-            self._look()
+        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects, self._others)):
+            self.say(text)
         weights = dict[str, Tensor]()
         kept = dict[str, Any]()
         for name, one in self._objects.items():
@@ -777,11 +757,7 @@ class Run:
                 f"{self.folder} was saved with {before} processes, but this run has {self.ranks.world}: resume with "
                 f"{before}, start a new run, or allow other numbers with other_processes."
             )
-        mine = saved.state["ranks"][min(self.ranks.rank, before - 1)]
-        for loop in mine.get("loops", ()) if before != self.ranks.world else ():
-            if "first" in loop["batches"]:
-                loop["batches"]["first"] = []  # of a pass that had another share of the data
-        return mine
+        return saved.state["ranks"][min(self.ranks.rank, before - 1)]
 
     def _restore_all(self) -> None:
         """Where the run was interrupted: restore everything, since the script has run up to here again."""
@@ -797,19 +773,10 @@ class Run:
             self.say(f"{name} continues with {in_words(groups)} from here on, as set after run.keep.")
         self.saved = None
 
-    def _report_plain(self) -> None:
-        """Whether nothing tells a resumed run where its loop is; a kept iterator or environment may."""
-        if any(hasattr(one, "__iter__") and not isinstance(one, nn.Module) for one in self._objects.values()):
-            return
-        self._report(
-            "The loop around run.step is not one of run.epochs or run.enumerate, so it would start again in a resumed "
-            "run: use these, or a counter from run.state."
-        )
-
     def _report_left(self) -> None:
         """Whether the script left a loop after the step that may have been saved as one within that loop."""
         if self._left and self._status == "finished":
-            self._report(
+            self.say(
                 "A loop was left after run.step (by `break`, `return`, or `islice`), so a run that is resumed there "
                 "would go on in it: leave it before the step, as in `if number == 9: break`."
             )

@@ -1,16 +1,16 @@
 """Saving while training continues: a step waits only while its checkpoint is copied to memory; a thread writes it.
 
-The copy consists of the bytes of the files, and checkpoint.write does the rest, as without a thread. It needs as much
-host memory as the checkpoint on disk, which is kept for the next copy.
+The copy consists of the bytes of the files, and checkpoint.write does the rest, as without a thread. Until it is
+written, it takes as much host memory as the checkpoint on disk.
 """
 
 from __future__ import annotations
 
-import contextlib
-import mmap
+import io
 import time
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread, main_thread
 from typing import Any
@@ -19,12 +19,9 @@ from torch import Tensor
 from torch.utils.serialization import config
 
 from exactrun import checkpoint
-from exactrun.checkpoint import STATE, WEIGHTS, Contents
-from exactrun.hashed import Sink, Written
+from exactrun.checkpoint import Contents
 from exactrun.memory import available
 
-# MADV_WIPEONFORK, which Python's mmap does not name: Linux 4.14, include/uapi/asm-generic/mman-common.h (2026-11-26).
-WIPE_ON_FORK = 18
 RETRY = 5.0  # seconds between two attempts while the disk is full; they take at most 5 % of the time
 
 
@@ -42,7 +39,6 @@ class Saver:
         self.about = about
         self.keep = keep
         self.asynchronous = True
-        self._memory = {WEIGHTS: _Memory(), STATE: _Memory()}
         self._thread: Thread | None = None
         self._stop = Event()  # do not try again
         self._error: Exception | None = None  # of the last save
@@ -59,15 +55,13 @@ class Saver:
         """
         contents, needed = checkpoint.prepare(weights, state, self.keep)
         self._finish(last=False)
-        if self.asynchronous and not self._copy(contents, needed):
+        if self.asynchronous and (copies := self._copied(contents, needed)) is None:
             self.asynchronous = False
-            self._memory.clear()
             self._messages.append(
                 f"There is too little memory for a copy of the checkpoint ({needed / 1e6:,.0f} MB): training waits "
                 "while checkpoints are written."
             )
         if self.asynchronous:
-            copies = {name: memory.copy for name, memory in self._memory.items()}
             self._thread = Thread(target=self._write, args=(step, copies, needed, metric, self.about, True))
             self._thread.start()
         else:
@@ -82,21 +76,19 @@ class Saver:
         """What the user should know since the last call: a full disk, space again, a slow disk."""
         return [self._messages.popleft() for _ in range(len(self._messages))]
 
-    def _copy(self, contents: Contents, needed: int) -> bool:
-        """Copy the files to memory; False if it is too small."""
+    def _copied(self, contents: Contents, needed: int) -> Contents | None:
+        """The files, copied to memory; None if it is too small."""
         free = available()
-        if free is not None and needed - sum(memory.size for memory in self._memory.values()) > free:
-            return False
+        if free is not None and needed > free:
+            return None
+        copies = {name: io.BytesIO() for name in contents}
         try:
             with config.patch({"save.use_pinned_memory_for_d2h": True}):
                 for name, put in contents.items():
-                    memory = self._memory[name]
-                    memory.begin(needed)
-                    put(memory)
-                    memory.check()
+                    put(copies[name])
         except (MemoryError, OSError, RuntimeError):  # no page-locked memory, or `ulimit -v`
-            return False
-        return True
+            return None
+        return {name: partial(_write_all, one) for name, one in copies.items()}
 
     def _write(
         self, step: int, contents: Contents, needed: int, metric: float | None, about: dict[str, Any], retry: bool
@@ -145,39 +137,5 @@ class Saver:
             raise error
 
 
-class _Memory(Sink):
-    """A file in memory that is kept for the next file.
-
-    Data loader workers find zeros in its place: otherwise, each of their pages would be duplicated when it is written
-    again. Not a hole (MADV_DONTFORK): their own allocations would fill it, and be gone when they collect this object.
-    """
-
-    def __init__(self) -> None:
-        self.map = _anonymous(mmap.PAGESIZE)
-
-    def begin(self, size: int) -> None:
-        """Start again; the file will have about this size."""
-        self.size = 0
-        self.error = None
-        if len(self.map) < size:
-            self.map = _anonymous(size + size // 20 + (1 << 20))  # pages that are not written need no memory
-
-    def put(self, data: memoryview) -> None:
-        end = self.size + len(data)
-        if end > len(self.map):
-            smaller = self.map
-            self.map = _anonymous(2 * end)
-            self.map[: self.size] = memoryview(smaller)[: self.size]
-        self.map[self.size : end] = data
-
-    def copy(self, file: Written) -> None:
-        """Write the contents to another file."""
-        file.write(memoryview(self.map)[: self.size])
-
-
-def _anonymous(size: int) -> mmap.mmap:
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_DONTFORK"):  # Linux
-        with contextlib.suppress(OSError):  # an older kernel
-            memory.madvise(WIPE_ON_FORK)
-    return memory
+def _write_all(copy: io.BytesIO, file: Any) -> None:
+    file.write(copy.getbuffer())

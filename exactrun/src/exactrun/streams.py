@@ -2,14 +2,14 @@
 other iterable.
 
     batches = Pass(source, key)                # everything random about the pass follows from the integer `key`
-    state = batches.state()                     # after the batch that was returned last, however many are prefetched
+    state = batches.state()                     # after the batch that was returned last
     batches = Pass(source, key, state)         # in another process: the batches that follow
 
-A stream with `state_dict` and `load_state_dict` continues from its state; the generators are seeded for each batch. A
-loader's workers add the state to their batches, as often as 5 % of their time allows; a new process reads the few
-batches since then again. Not every stream continues exactly (shuffle buffers, batched transforms), so at least the
-batch that each worker returned last is read again and compared. If one differs, or if there is no state, the pass is
-read from its start.
+A stream with `state_dict` and `load_state_dict` continues from its state: a data set, also in a loader without workers,
+or torchdata's StatefulDataLoader. The generators are seeded for each batch. Its state is taken as often as 5 % of the
+time allow; a new process reads the few batches since then again. Not every stream continues exactly (shuffle buffers,
+batched transforms), so at least the batch that was returned last is read again and compared. If it differs, or if there
+is no state, the pass is read from its start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy
 import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader
 
 from exactrun import workers
 from exactrun.checkpoint import CheckpointError, storages
@@ -51,9 +51,6 @@ class Pass(Iterator[Any]):
     """The batches of one pass over `source`, or those after the state of such a pass; `close` ends its workers, if the
     pass is left early.
 
-    Batches of a loader's workers are returned in a cycle of the workers, as torch does. To continue with a worker in
-    the middle of that cycle, those that come too early are kept in `ahead`.
-
     Raises:
         DataError: the pass cannot continue where it was.
     """
@@ -66,20 +63,13 @@ class Pass(Iterator[Any]):
         self.source = source
         self.key = key
         self.say = say
-        self.name = type(source).__name__
-        self.workers = 0
-        self.inside = False
-        self.recorder = None
         self.iterator = None
         self.loaders: list[DataLoader] = []  # within the stream
-        if isinstance(source, DataLoader):
-            self.workers = source.num_workers
-            self.name = type(source.dataset).__name__
-            self.inside = isinstance(source.dataset, IterableDataset) and _stateful(source.dataset)
+        self.workers = getattr(source, "num_workers", 0)
+        loader = isinstance(source, DataLoader)
+        self.name = type(source.dataset if loader else source).__name__
+        self.inside = loader and not _stateful(source)  # then it is the data set that may have a state
         self.settings = [self.workers, getattr(source, "batch_size", None)]
-        self.cycle = max(1, self.workers) if self.inside else 1
-        self.done = 0
-        self.last = 0
         watch_loaders()
         try:
             if not state or not state["done"]:
@@ -89,51 +79,48 @@ class Pass(Iterator[Any]):
                     "A pass over {} continues only with the {} workers and batch size {} that it was begun with: set "
                     "these again, or start a new run.".format(self.name, *state["settings"])
                 )
-            elif state["parts"] is None or not self._continued(state):
+            elif state["taken"] is None or not self._continued(state):
                 self._repeat(state)
         except BaseException:
             self.close()
             raise
 
     def __next__(self) -> Any:
-        while self.alive or any(self.ahead):
-            worker = self.turn
-            if self.ahead[worker]:
-                batch, taken = self.ahead[worker].popleft()
-                self.counts[worker] += 1
-                self.digests[worker] = digest(batch)  # now, since the loop may change it
-                if taken:
-                    self.taken[worker].append((self.counts[worker], taken))
-                self.done = self.done + 1
-                self.last = worker
-                self.turn = (worker + 1) % self.cycle
-                return batch
-            if worker in self.alive:
-                self._pull()
-            else:
-                self.turn = (worker + 1) % self.cycle
-        self.close()
-        raise StopIteration
+        if self.iterator is None:
+            raise StopIteration
+        try:
+            with self._reading():
+                self.seeds.seed(mix(self.key, self.done))
+                batch = next(self.iterator)
+        except StopIteration:
+            self.close()
+            raise
+        self.done += 1
+        self.digest = digest(batch)  # now, since the loop may change it
+        if self.stateful and (began := time.monotonic()) >= self.due:
+            self.taken.append((self.done, pickle.dumps(self.stream.state_dict())))
+            ended = time.monotonic()
+            self.due = ended + SHARE * (ended - began)
+        return batch
 
     def state(self) -> dict:
         """What `Pass` needs to continue after the batch returned last: plain values and tensors."""
-        parts = None
+        taken = None
         reason = "it has no `state_dict` and `load_state_dict`"
-        if self.inside or self.recorder:
+        if self.inside and self.workers:
+            reason = "only torchdata's StatefulDataLoader knows the states of its workers"
+        if self.stateful:
             try:
-                parts = [self._part(worker) for worker in range(self.cycle)]
+                taken = self._taken()
             except CheckpointError as error:
                 reason = f"{error}".partition(":")[0]
-        if parts is None and self.name not in _said:
+        if taken is None and self.name not in _said:
             _said.add(self.name)
             self.say(f"To resume within a pass, {self.name} is read again from the start of the pass: {reason}.")
-        place = {"done": self.done, "last": self.last, "digests": self.digests[:]}
-        return {**place, "settings": self.settings, "parts": parts}
+        return {"done": self.done, "digest": self.digest, "settings": self.settings, "taken": taken}
 
     def close(self) -> None:
         """End the pass and its workers."""
-        self.alive = set()
-        self.ahead = []
         iterator = self.iterator
         self.iterator = None
         if iterator is not None and iterator is not self.source:
@@ -142,83 +129,41 @@ class Pass(Iterator[Any]):
             for loader in self.loaders:
                 loader._iterator = None
 
-    def _part(self, worker: int) -> dict:
-        """The newest state of a worker that is older than its last batch, and how many batches to read again."""
-        count = self.counts[worker]
-        at, taken = next(each for each in reversed(self.taken[worker]) if each[0] < max(1, count))
+    def _taken(self) -> list[Any]:
+        """The newest state that is older than the last batch, and its number of batches."""
+        at, taken = next(each for each in reversed(self.taken) if each[0] < max(1, self.done))
         if isinstance(taken, bytes):
             storages(taken := values(pickle.loads(taken), "its state"), "its state")
-        return {"taken": taken, "again": count - at}
+        return [at, taken]
 
-    def _open(self, parts: list[dict] | None) -> None:
-        """Start to read, each worker from its part of a state or (None) from the start."""
+    def _open(self, taken: list[Any] | None) -> None:
+        """Start to read, from a state or (None) from the start."""
         source = self.source
-        taken = [part["taken"] for part in parts or ()]
+        self.done, state = taken or (0, None)
+        self.digest = 0
         loader = isinstance(source, DataLoader)
         if loader:
             source = copy.copy(source)
             source._iterator = None  # persistent workers would continue their generators
             source.in_order = True
-        # The stream that later passes read must not contain what is loaded here. Workers have their own copies.
-        if parts and not self.workers:
+            source.worker_init_fn = Begin(source.worker_init_fn)
+        # The stream that later passes read must not contain what is loaded here.
+        if state is not None and not self.workers:
             if loader:
                 vars(source)["dataset"] = copy.deepcopy(source.dataset)
             else:
                 source = copy.deepcopy(source)
-        stream = source.dataset if self.inside else source
-        recorded = None
-        here = taken[0] if taken and not (self.inside and self.workers) else None
-        self.number = here[1] if here else 0
-        if self.inside:
-            source.collate_fn = recorded = _Recorded(source.collate_fn, self.key, taken)
-            recorded.recorder = None if self.workers else _Recorder(stream, self.number)
-        elif _stateful(stream):
-            self.recorder = _Recorder(stream, self.number)
-        if loader:
-            source.worker_init_fn = Begin(source.worker_init_fn, recorded and recorded.start)
+        self.stream = source.dataset if self.inside else source
+        self.stateful = _stateful(self.stream) and not (self.inside and self.workers)
+        self.taken = deque([(self.done, state)], maxlen=2)
+        self.due = 0.0
         with self._reading():
             _seed(source, self.key, self.say)
-            if here:
-                stream.load_state_dict(restored(here[0]))
+            if state is not None:
+                self.stream.load_state_dict(restored(state))
             with workers.signals_later() if self.workers else nullcontext():
                 self.iterator = iter(source)
         self.seeds = Seeds(_held(source))
-        self.alive = set(range(self.cycle))
-        self.turn = 0
-        self.next = 0
-        self.ahead: list[deque] = [deque() for _ in range(self.cycle)]
-        self.read = [0] * self.cycle
-        self.digests = [0] * self.cycle
-        self.counts = [part["again"] for part in parts] if parts else [0] * self.cycle
-        self.taken = [deque([(0, each)], maxlen=2) for each in taken or [None] * self.cycle]
-
-    def _pull(self) -> None:
-        """Read a batch; it may be another worker's than the next in turn."""
-        try:
-            batch, worker, taken = self._read()
-        except StopIteration:
-            self.alive.clear()
-            return
-        while self.next != worker:  # torch skips only workers that have ended
-            self.alive.discard(self.next)
-            self.next = (self.next + 1) % self.cycle
-        self.next = (worker + 1) % self.cycle
-        self.read[worker] += 1
-        if self.read[worker] > self.counts[worker]:
-            self.ahead[worker].append((batch, taken))
-            return
-        self.digests[worker] = digest(batch)
-        if taken:
-            self.taken[worker].append((self.read[worker], taken))
-
-    def _read(self) -> tuple[Any, int, bytes | None]:
-        if self.inside and self.workers:
-            return next(self.iterator)
-        with self._reading():
-            self.seeds.seed(mix(self.key, self.number))
-            batch = next(self.iterator)
-        self.number += 1
-        return batch if self.inside else (batch, 0, self.recorder() if self.recorder else None)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -233,16 +178,13 @@ class Pass(Iterator[Any]):
             _read_now = before
 
     def _continued(self, state: dict) -> bool:
-        """Continue from the state; False if that does not give the batches returned last again."""
+        """Continue from the state; False if that does not give the batch returned last again."""
         reason = "another batch follows"
         try:
-            self._open(state["parts"])
-            while any(self.read[worker] < self.counts[worker] for worker in self.alive):
-                self._pull()
-            if self.digests == state["digests"]:
-                self.done = state["done"]
-                self.last = state["last"]
-                self.turn = (state["last"] + 1) % self.cycle
+            self._open(state["taken"])
+            while self.done < state["done"]:
+                next(self)
+            if self.digest == state["digest"]:
                 return True
         except Exception as error:  # any that a stream may raise when it is given a state
             reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
@@ -267,67 +209,12 @@ class Pass(Iterator[Any]):
                 self.say(f"Reading {self.name} from the start of the pass: {number + 1:,} of {total:,} batches ...")
         if time.monotonic() - started > ANNOUNCED:
             self.say(f"Read {total:,} batches of {self.name} again in {time.monotonic() - started:.1f} s.")
-        if self.digests != state["digests"]:
+        if self.digest != state["digest"]:
             raise DataError(
                 f"Batch {total} of this pass over {self.name} is not the same as before: its data has changed, or it "
                 "draws from a generator without a fixed seed (give `shuffle` a seed), or a loader in it has "
                 "persistent workers, which continue their own numbers; start a new run."
             )
-
-
-class _Recorded:
-    """A loader's collate function, which returns each batch with its worker and that worker's state (or None).
-
-    In a worker, `start` prepares it; from then on, the generators are seeded for each batch.
-    """
-
-    def __init__(self, collate: Callable[[Any], Any], key: int, taken: list[tuple | None]) -> None:
-        self.collate = collate
-        self.key = key
-        self.taken = taken
-        self.worker = 0
-        self.recorder = None
-        self.seeds = None
-
-    def start(self, worker: int) -> None:
-        """Continue from this worker's part of a state."""
-        dataset = get_worker_info().dataset
-        taken = self.taken[worker] if self.taken else None
-        if taken:
-            dataset.load_state_dict(restored(taken[0]))
-        self.worker = worker
-        self.recorder = _Recorder(dataset, taken[1] if taken else 0)
-        self.seeds = Seeds(_held([dataset, self.collate]))
-        self._seed()
-
-    def __call__(self, samples: Any) -> tuple[Any, int, bytes | None]:
-        batch = self.collate(samples)
-        taken = self.recorder()
-        if self.seeds:
-            self._seed()
-        return batch, self.worker, taken
-
-    def _seed(self) -> None:
-        self.seeds.seed(mix(self.key, self.worker, self.recorder.number))
-
-
-class _Recorder:
-    """The state of a stream after a batch, and the number of batches until then; None if the last one is too recent."""
-
-    def __init__(self, source: Any, number: int) -> None:
-        self.source = source
-        self.number = number
-        self.due = 0.0
-
-    def __call__(self) -> bytes | None:
-        self.number += 1
-        began = time.monotonic()
-        if began < self.due:
-            return None
-        taken = pickle.dumps((self.source.state_dict(), self.number))
-        ended = time.monotonic()
-        self.due = ended + SHARE * (ended - began)
-        return taken
 
 
 _read_now: Pass | None = None  # the pass that reads its stream now

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 
 try:
@@ -14,37 +13,21 @@ try:
     from exactrun.data import DataError
     from exactrun.errors import TrainingError, is_oom, lost_rank
     from exactrun.observer import HUNG, OBSERVER_FAILED, end
-    from gpukit.errors.signs import named
-    from gpukit.findings.causes import PROJECT, cause, worded
 except KeyboardInterrupt:  # importing torch takes seconds, and where in torch it was interrupted tells nobody anything
     raise SystemExit(128 + signal.SIGINT) from None
 
-# The cause of a failure to load data, by the sign that matches its text; the first one that does counts.
-CAUSES = {
-    "open-files": "open-files",
-    **dict.fromkeys(("shared-memory", "shared-object", "shared-object-gone", "bus-error"), "shared-memory"),
-    "worker-killed": "host-memory-full",
-    "worker-crashed": "library-crashed",
-    **dict.fromkeys(("worker-gone", "worker-ended"), "worker-crashed"),
-    "worker-slow": "loader-timeout",
-    "fork-after-cuda": "cuda-after-fork",
-    "not-picklable": "not-picklable",
-}
-SIGNS = {sign.id: sign for sign in named(*CAUSES, "worker-raised")}
-
 
 def error_message(error: BaseException) -> str | None:
-    """One sentence for a known error; None for any other, whose traceback is needed."""
+    """One sentence for a known error; None for any other, whose traceback is needed (and which `./launch explain`
+    may know)."""
     if isinstance(error, (TrainingError, CheckpointError, DataError)):
         text = str(error)
-        if SIGNS["worker-raised"].matches(text):  # its traceback stands before it
+        if text.startswith("Caught "):  # in a data loader worker, whose traceback stands before it
             return text.strip().splitlines()[-1].partition(": ")[2]
         return text
     if isinstance(error, OSError) and error.errno in DISK:
         what = error.filename or "A file"
         return f"{what} cannot be read or written ({error.strerror}): {DISK[error.errno]}. {UNCHANGED}"
-    if message := explain(error):
-        return f"{message} Run the same command again to resume from the last checkpoint."
     if is_oom(error):
         return (
             f"Out of memory ({_short(error)}): use a smaller --batch-size, --microbatch, or model, or stop other "
@@ -53,46 +36,6 @@ def error_message(error: BaseException) -> str | None:
     if isinstance(error, RuntimeError) and lost_rank(error):
         return f"Another process of this run has ended; its own message says why ({_short(error)})."
     return None
-
-
-def explain(error: BaseException) -> str | None:
-    """Why the data loader failed, and the remedy; None for any other error, such as the data set's own.
-
-    Use this for every error that the loop raises: torch reports the death of a worker by a signal, during a step.
-    """
-    if (id := failure(error)) is None:
-        return None
-    text = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-    found = cause(id)
-    why, remedy = (worded(each, PROJECT) for each in (found.why, found.remedy))
-    return f"Loading data failed ({text[:160]}). {why} {remedy}"
-
-
-def failure(error: BaseException) -> str | None:
-    """The id of the cause, if the data loader failed; None if the error is not the loader's."""
-    text = str(error)
-    each = error
-    while each := each.__cause__:
-        text += f"\n{each}"
-    raised = SIGNS["worker-raised"].matches(text)
-    if (isinstance(error, MemoryError) and _passed(error, "torch/utils/data/")) or (
-        raised and raised[1] == "MemoryError"
-    ):
-        return "host-memory-full"
-    for id in CAUSES:
-        whose = "DataLoader worker" in text or not id.startswith("worker-") or id == "worker-slow"
-        if whose and SIGNS[id].matches(text) and not (id == "not-picklable" and raised):
-            return CAUSES[id]
-    if isinstance(
-        error, ConnectionError | EOFError | FileNotFoundError
-    ):  # of the sockets by which workers send tensors
-        return "worker-crashed" if _passed(error, "torch/multiprocessing/reductions.py") else None
-    return None
-
-
-def _passed(error: BaseException, file: str) -> bool:
-    """Whether an error was raised in this file or folder, or below it."""
-    return any(file in frame.filename for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _short(error: object) -> str:

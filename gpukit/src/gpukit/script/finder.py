@@ -12,7 +12,6 @@ as those of texts of different lengths are, leave more room, or use exactrun.fit
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -26,10 +25,8 @@ from gpukit.script.probe import Measured, measure, with_option
 TRIALS = 9  # sizes
 START = 32  # the first size
 LEAP = 16  # a size is at most this many times the one before
-MARGIN = 0.04  # of the memory, which is left free: covers 2 % of noise
+MARGIN = 0.02  # of the memory, which is left free for noise
 CLOSE = 0.95  # of the prediction: close enough
-WORTH = 0.9  # if the margin costs more of the size, it is tried twice
-SAME = 1.00002  # peaks that differ by less need no margin
 OPTION = "--batch-size"
 GIB = 2**30
 
@@ -52,16 +49,12 @@ class Search:
     tried: list[Outcome] = field(default_factory=list)
 
     @property
-    def room(self) -> float:
-        """The memory that a batch may take: all of it if one size has taken exactly the same twice."""
-        twice = [[each.peak for each in self.tried if each.size == size] for size in self.peaks]
-        exact = any(len(some) > 1 and max(some) <= SAME * min(some) for some in twice)
-        return self.budget * (1 if exact else 1 - MARGIN)
-
-    @property
     def bound(self) -> int:
-        """The smallest size that failed."""
-        return min((each.size for each in self.tried if each.peak is None), default=self.ceiling + 1)
+        """The smallest size that failed, or left too little memory."""
+        room = self.budget * (1 - MARGIN)
+        return min(
+            (each.size for each in self.tried if each.peak is None or each.peak > room), default=self.ceiling + 1
+        )
 
     @property
     def peaks(self) -> dict[int, int]:
@@ -71,51 +64,41 @@ class Search:
 
     @property
     def best(self) -> int:
-        """The largest size that leaves the margin."""
-        return max((size for size, peak in self.peaks.items() if peak <= self.room), default=0)
+        """The largest size that leaves the margin; without one, a single sample may take all."""
+        return max(self.peaks, default=int(any(each.size == 1 and each.peak is not None for each in self.tried)))
 
     def next(self) -> int:
         """The size to try next; 0: the search has ended."""
-        size = self._wanted(self.room)
-        room = self.room
-        again = [each.size for each in self.tried]
-        if size or not self.peaks or len(self.tried) == TRIALS or len(again) > len({*again}):
-            return size
-        costly = int(self._predicted(room)) < WORTH * int(self._predicted(self.budget) + 1e-6)
-        return (self.best or min(self.peaks)) if costly else 0
-
-    def _wanted(self, room: float) -> int:
-        best = self.best
         peaks = self.peaks
         bound = self.bound
         if not self.tried:
             return min(START, self.ceiling)
-        above = min((size for size, peak in peaks.items() if peak > room), default=bound)
-        if len(self.tried) == TRIALS or above == best + 1:
+        if len(self.tried) == TRIALS or bound == 1:
             return 0
         if not peaks:
             return max(1, bound // 4)
-        want = self._predicted(room) if len(peaks) > 1 else max(self._predicted(room), 2 * max(peaks))
-        want = int(min(want, LEAP * max(peaks), above - 1))
-        if best >= CLOSE * want:
-            return 0
-        if above <= self.ceiling and want > max(best, 0.95 * (above - 1)):  # the prediction has failed
-            want = math.isqrt(best * above) if above > 2 * best > 0 else (best + above) // 2
-        return max(1, best + 1, want) if want not in peaks else (best + above) // 2
+        best = self.best
+        want = min(int(self._predicted()), LEAP * best, bound - 1)
+        if bound <= self.ceiling and want > CLOSE * bound:  # the prediction has failed
+            want = (best + bound) // 2
+        return want if want > best / CLOSE else 0
 
-    def _predicted(self, target: float) -> float:
-        """The size that takes `target` bytes, on a line through two sizes; with one, memory is proportional to it."""
+    def _predicted(self) -> float:
+        """The size that leaves the margin, on a line through two sizes; with one, twice as large a size."""
         *before, (size, peak) = self.peaks.items()
         other, low = next((each for each in reversed(before) if each[0] <= 0.9 * size), (0, 0))
-        return size + (target - peak) * (size - other) / max(peak - low, 1)
+        if not other:
+            return 2 * size
+        return size + (self.budget * (1 - MARGIN) - peak) * (size - other) / max(peak - low, 1)
 
     def reason(self) -> str:
         """One clause: why the batch is not larger."""
         if self.best == self.ceiling:
             return "the data set has no more samples"
-        if failed := [each for each in self.tried if each.size == self.bound <= 1.05 * self.best + 1]:
-            return f"{failed[-1].size} samples do not fit ({failed[-1].why})"
-        return f"it leaves {1 - self.peaks[self.best] / self.budget:.1%} of the memory free"
+        tried = {each.size: each for each in self.tried}
+        if self.bound in tried and tried[self.bound].why and self.bound <= 1.05 * self.best + 1:
+            return f"{self.bound} samples do not fit ({tried[self.bound].why})"
+        return f"it leaves {1 - tried[self.best].peak / self.budget:.1%} of the memory free"
 
 
 def find(

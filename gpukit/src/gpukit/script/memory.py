@@ -1,12 +1,12 @@
-"""The memory that training needs at a batch size, computed without a GPU, and without allocating it.
+"""The memory that training needs at a batch size, computed without a GPU.
 
     python -m gpukit.script.memory --batch-size 64         # for this project, with the options of train.py
     needed = estimate(build, settings, 64)                # for others: `build(device)` returns a Traced
 
 Two real steps run on PyTorch's meta device, whose tensors have shapes but no data, under a mode that counts the
-storages that are alive. Weights become meta tensors as modules register them, before they are initialized. A project's
-step has `build_model(settings)` of model.py, AdamW, `training_data(settings)` of data.py, and `compute_loss(model,
-batch)` of train.py; if train.py has `make_trainer`, it is TRL's.
+storages that are alive. Only the weights are made, on the CPU, and dropped before. A project's step has
+`build_model(settings)` of model.py, AdamW, `training_data(settings)` of data.py, and `compute_loss(model, batch)` of
+train.py; if train.py has `make_trainer`, it is TRL's.
 
 What is as on a GPU: autocast, the optimizer's foreach and fused kernels, flash attention, checkpointing, microbatches.
 What is not counted: workspaces within a kernel (cuDNN, cuBLAS), fragmentation, what torch.compile saves, and the loss
@@ -331,31 +331,21 @@ def _attention(
 
 
 def built(build: Callable[[Device], Traced], dtype: torch.dtype) -> Traced:
-    """With weights on the meta device; TraceError if that is not possible."""
-    original = nn.Module.register_parameter
-
-    def register(module: nn.Module, name: str, one: nn.Parameter | None) -> None:
-        original(module, name, one)
-        if one is not None and one.device != META:
-            kept = nn.Parameter(one.detach().to(META), one.requires_grad)
-            module._parameters[name] = kept
-
-    try:
-        with _as_on_gpu(), mock.patch.object(nn.Module, "register_parameter", register):
-            return build(Device(META, dtype))
-    except (Exception, SystemExit) as error:
-        reason = error
-    try:  # with real weights, as transformers needs them; they are then dropped. fp16 needs a GPU; bf16 is as large
+    """With weights on the meta device, after they were built on the CPU; TraceError if that is not possible."""
+    try:  # fp16 needs a GPU; bf16 is as large
         with _as_on_gpu():
             traced = build(Device(torch.device("cpu"), torch.bfloat16 if dtype == torch.float16 else dtype))
-            old = dict(traced.model.named_parameters(remove_duplicate=False))
-            traced.model.to(META)
-    except (Exception, SystemExit):
-        raise TraceError(f"The model cannot be built without data in its weights: {_line(reason)}") from reason
-    now = dict(traced.model.named_parameters(remove_duplicate=False))
-    new = {id(one): now[name] for name, one in old.items()}
+    except (Exception, SystemExit) as error:
+        raise TraceError(f"The model cannot be built: {_line(error)}") from error
+    moved: dict[nn.Parameter, nn.Parameter] = {}  # of weights that are tied, one
+    for module in traced.model.modules():
+        for name, one in module._parameters.items():
+            if one is not None:
+                module._parameters[name] = moved.setdefault(one, nn.Parameter(one.detach().to(META), one.requires_grad))
+        for name, one in module._buffers.items():
+            module._buffers[name] = None if one is None else one.to(META)
     for group in traced.optimizer.param_groups:
-        group["params"] = [new.get(id(one), one) for one in group["params"]]
+        group["params"] = [moved.get(one, one) for one in group["params"]]
     return traced
 
 

@@ -7,13 +7,14 @@ NVML again at each call (torch 2.13).
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from exactrun.memory import resident
 from exactrun.observer import Observer
 
 
@@ -57,6 +58,11 @@ class Monitor(Observer):
             found["samples_per_second"] = samples / seconds
         self._restart()
         return found
+
+
+def resident() -> float:
+    """GB of memory that this process uses."""
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
 
 
 def _nvml(uuid: str) -> dict[str, Callable[[], float]]:

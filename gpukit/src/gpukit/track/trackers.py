@@ -13,7 +13,6 @@ import queue
 import socket
 import threading
 import time
-import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -117,7 +116,13 @@ class MLflow(Backend):
 
     def __init__(self, run: Path, settings: dict[str, Any], project: str) -> None:
         address = os.environ.get("MLFLOW_TRACKING_URI", "")
-        _reach(address)
+        if not address:
+            raise RuntimeError("MLFLOW_TRACKING_URI is not set")
+        if _is_the_projects(address):
+            try:
+                socket.create_connection((urlsplit(address).hostname, urlsplit(address).port), STARTUP / 2).close()
+            except OSError:
+                raise RuntimeError(f"no server responds at {address}; start it with `./launch up`") from None
         server = _for_a_browser(address)
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -305,19 +310,3 @@ def _for_a_browser(address: str) -> str:
         return f"http://localhost:{port}"
     server = urlsplit(address)
     return server._replace(netloc=server.netloc.rpartition("@")[2]).geturl().rstrip("/") * (server.scheme[:4] == "http")
-
-
-def _reach(address: str) -> None:
-    """Raise RuntimeError with the remedy if no server responds at the address: the client would try for minutes."""
-    server = urlsplit(address)
-    web = server.scheme in ("http", "https")
-    if not address or (web and not server.hostname):
-        raise RuntimeError("MLFLOW_TRACKING_URI is not the address of a server")
-    if not web or (server.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(server.hostname)):
-        return  # a database, Databricks, or a server behind a proxy: only the client can tell
-    port = server.port or (443 if server.scheme == "https" else 80)
-    try:
-        socket.create_connection((server.hostname, port), timeout=STARTUP / 2).close()
-    except OSError:
-        remedy = "start it with `./launch up`" if _is_the_projects(address) else "check MLFLOW_TRACKING_URI"
-        raise RuntimeError(f"no server responds at {server.hostname}:{port}; {remedy}") from None
