@@ -96,10 +96,8 @@ class Machine:
             mine = getattr(self, each.name)
             theirs = getattr(other, each.name)
             if isinstance(mine, (Engine, Torch)):
-                parts = {part.name: getattr(mine, part.name) for part in fields(mine)}
-                known[each.name] = replace(
-                    theirs, **{name: value for name, value in parts.items() if value is not None}
-                )
+                stated = {name: value for name, value in vars(mine).items() if value is not None}
+                known[each.name] = replace(theirs, **stated)
             elif each.name == "packages":
                 known[each.name] = {**(theirs or {}), **(mine or {})} or None
             else:

@@ -130,8 +130,6 @@ def _encoding(start: bytes) -> str:
 def plain(text: str) -> str:
     """Remove colors, frames, and quote markers, and straighten quotation marks."""
     text = ESCAPES.sub("", text).translate(QUOTES)
-    if text.count("<br") > 1:
-        text = re.sub(r"<br */?>", "\n", text)
     return re.sub(r"^[ \t]*>(?!>>)[ \t]?|[ \t]+$", "", text, flags=re.MULTILINE)[-MAX_TEXT:]
 
 
@@ -148,7 +146,7 @@ def joined(text: str) -> list[str]:
         return []
     if len(lines) <= 12:
         return [re.sub(r"\s*\n\s*", " ", text), re.sub(r"\n[ \t]*", "", text)]
-    width = max(len(line) for line in lines if len(line) <= 240) if any(len(line) <= 240 for line in lines) else 0
+    width = max((len(line) for line in lines if len(line) <= 240), default=0)
     if width < 50:
         return []
     results = []
