@@ -239,7 +239,7 @@ def test_the_toolkit_is_judged_without_starting_anything() -> None:
 
     bare = {"engine": {"Runtimes": {}, "DiscoveredDevices": []}, "toolkit": Toolkit()}
     assert (gpu(**bare).status, gpu(**bare).cause_id) == (WARN, "toolkit-not-installed")
-    stale = Toolkit("1.19", True, True, (Specification("/etc/cdi/nvidia.yaml", "550.1"),))
+    stale = Toolkit("1.19", True, (Specification("/etc/cdi/nvidia.yaml", "550.1"),))
     assert gpu(toolkit=stale).cause_id == "cdi-stale"
 
 

@@ -63,9 +63,9 @@ HEALTHY = {
     },
     "a mounted file": mount(target="/home/dev/.gitconfig", kind="file"),
     "a container that runs": {"inside": Result(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-1)\n")},
-    "no systemd": {"units": {}, "pci": None},
+    "no systemd": {"fabric_manager": "", "pci": None},
     "rootless Podman": on_podman(),
-    "Podman of Ubuntu 24.04": on_podman("4.9.3", toolkit=Toolkit("1.19.0", True, True)),
+    "Podman of Ubuntu 24.04": on_podman("4.9.3", toolkit=Toolkit("1.19.0", True)),
 }
 
 
@@ -88,12 +88,12 @@ FAULTS = [
     ),
     ("engine", "docker-is-podman", {"engine": {"DockerRootDir": "/home/me/.local/share/containers/storage"}}),
     ("client", "podman-not-installed", on_podman(client=Result(None)), "podman"),
-    ("engine", "podman-too-old", on_podman("4.2.0", toolkit=Toolkit("1.19.0", True, True))),
+    ("engine", "podman-too-old", on_podman("4.2.0", toolkit=Toolkit("1.19.0", True))),
     ("engine", "podman-older-than-cdi", on_podman("4.9.3"), "sudo apt-get install"),
     ("engine", "docker-hangs", on_podman(info=Result(None, err="no answer in 6 s", timed_out=True)), "podman system"),
     ("engine", "podman-ids", on_podman(info=Result(1, "", "Error: cannot find UID/GID for user me: no subuid ranges"))),
     ("gpu", "cdi-unreadable", refused_by_podman(), "sudo chmod 644"),
-    ("gpu", "cdi-not-refreshed", refused_by_podman(toolkit=Toolkit("1.20.0", True, True)), "sudo systemctl enable"),
+    ("gpu", "cdi-not-refreshed", refused_by_podman(toolkit=Toolkit("1.20.0", True)), "sudo systemctl enable"),
     ("gpu", "toolkit-not-installed", refused_by_podman(toolkit=Toolkit()), "./launch setup"),
     ("engine", "docker-unknown-error", {"info": Result(1, "", "something new")}, "docker info"),
     ("card", "card-not-listed", smi(0, "NVIDIA RTX of next year, 580.95.05, 12.7\n"), "./launch verify"),

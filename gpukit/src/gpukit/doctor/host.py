@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ FABRIC = ["nvidia-smi", "--query-gpu=fabric.state", "--format=csv,noheader"]
 LISTED = ["nvidia-smi", "-L"]
 JOURNAL = ["journalctl", "--dmesg", "--boot", "--quiet", "--output=cat"]
 TOOLKIT = ["nvidia-ctk", "--version"]
-UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-cdi-refresh.path", "docker")
+FABRIC_MANAGER = ["systemctl", "is-active", "nvidia-fabricmanager"]
 SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
 DEVICES = Path("/dev")
 
@@ -91,7 +91,6 @@ class Toolkit:
 
     version: str = ""  # of nvidia-ctk; empty if it is missing
     runtime: bool = False  # nvidia-container-runtime
-    hook: bool = False  # nvidia-cdi-hook
     specifications: tuple[Specification, ...] = ()
 
 
@@ -134,6 +133,7 @@ class Host:
         self._stack = stack
         self.cpu = cpu
         self._known = local
+        self._local: Background | None = None
         self.engine_name = choice.known(settings(self.project))
         commands = {
             "info": ([self.engine_name, *INFO], LONG_TIMEOUT),
@@ -145,8 +145,8 @@ class Host:
         queries = {} if cpu else {"cards": CARDS}
         if stack.gpu and not cpu:
             queries.update(mig=MIG, fabric=FABRIC, listed=LISTED, smi=smi.COMMAND)
-            commands.update(toolkit=(TOOLKIT, SHORT_TIMEOUT), units=(["systemctl", "is-active", *UNITS], SHORT_TIMEOUT))
-            commands.update(journal=(JOURNAL, SHORT_TIMEOUT))
+            others = {"toolkit": TOOLKIT, "fabric_manager": FABRIC_MANAGER, "journal": JOURNAL}
+            commands.update({name: (argv, SHORT_TIMEOUT) for name, argv in others.items()})
         commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in queries.items()})
         self._asked = {name: self._ask(*what) for name, what in commands.items()}
         self._folders = Background(self._look_at_folders, SHORT_TIMEOUT, None)
@@ -163,16 +163,16 @@ class Host:
 
     def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
         """Collect the facts for --json while the checks run."""
+        project = None if self._stack.standalone else self.project
         known = self._known
-        self._local = Background(
-            lambda: known or facts.local(None if self._stack.standalone else self.project, engine=self.engine_name),
-            LONG_TIMEOUT,
-            Machine(),
-        )
+        look = partial(facts.local, project, engine=self.engine_name)
+        self._local = Background(lambda: known or look(), LONG_TIMEOUT, Machine())
 
     @property
     def local(self) -> Machine:
         """The facts about this machine: `machine` in --json."""
+        if self._local is None:
+            self.prepare(())
         return self._local.value
 
     client = _answered("client")
@@ -186,7 +186,7 @@ class Host:
     @property
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
-        if self.engine_name == "podman":
+        if self.engine_name == "podman" and not self.native:
             return os.environ.get("CONTAINER_HOST", "")
         return self._answer("endpoint").out.strip()
 
@@ -216,11 +216,10 @@ class Host:
         bus = sum(device.kind == "gpu" and device.driver == "nvidia" for device in self.pci or ())
         return min(filter(None, (nodes, bus)), default=0)
 
-    @cached_property
-    def units(self) -> dict[str, str]:
-        """The states of the relevant services: active, inactive, failed; empty without systemd."""
-        states = self._answer("units").out.split()
-        return dict(zip(UNITS, states)) if len(states) == len(UNITS) else {}
+    @property
+    def fabric_manager(self) -> str:
+        """The state of its service: active, inactive, failed; empty without systemd."""
+        return self._answer("fabric_manager").out.strip()
 
     @cached_property
     def system(self) -> str:
@@ -281,8 +280,7 @@ class Host:
                     if text and "nvidia.com/gpu" in text:
                         driver = re.search(r"libcuda\.so\.(\d{3,}\.\d+(?:\.\d+)?)", text)
                         specifications.append(Specification(str(path), driver.group(1) if driver else ""))
-        runtime, hook = (shutil.which(name) is not None for name in ("nvidia-container-runtime", "nvidia-cdi-hook"))
-        return Toolkit(version, runtime, hook, tuple(specifications))
+        return Toolkit(version, shutil.which("nvidia-container-runtime") is not None, tuple(specifications))
 
     @cached_property
     def _project(self) -> Any:
@@ -319,10 +317,10 @@ class Host:
         except (ConfigError, RefusalError) as error:
             return Config(error=str(error))
         mounts = [mount for mount in (config.workspace_mount, *config.mounts) if mount and mount["type"] == "bind"]
-        looked = [
-            Background(lambda mount=mount: _folder(mount), SHORT_TIMEOUT - 0.5, _unresponsive(mount))
-            for mount in mounts
-        ]
+        looked = []
+        for mount in mounts:
+            silent = Folder(mount["source"], mount["target"], bool(mount["readonly"]), "silent", False)
+            looked.append(Background(lambda mount=mount: _folder(mount), SHORT_TIMEOUT - 0.5, silent))
         return Config(tuple(each.value for each in looked))
 
     @cached_property
@@ -344,13 +342,10 @@ class Host:
     @cached_property
     def containers(self) -> tuple[Container, ...]:
         """The project's containers: those that launch labelled, and VS Code's."""
+        listing = [self.engine_name, "ps", "--all", "--quiet", "--filter"]
         names: set[str] = set()
         for label in (f"gpukit.project={self.project}", f"devcontainer.local_folder={self.project}"):
-            names.update(
-                run(
-                    [self.engine_name, "ps", "--all", "--quiet", "--filter", f"label={label}"], LONG_TIMEOUT
-                ).out.split()
-            )
+            names.update(run([*listing, f"label={label}"], LONG_TIMEOUT).out.split())
         if not names:
             return ()
         return tuple(containers(run([self.engine_name, "inspect", *sorted(names)], LONG_TIMEOUT).out))
@@ -370,10 +365,8 @@ class Host:
     @cached_property
     def native_folders(self) -> list[str]:
         """Where the native environment and uv's cache are, or the nearest folders that exist."""
-        found = []
-        for folder in (uv.environments(self._project.env), uv.cache(self._project.env)):
-            found.append(str(next(path for path in (folder, *folder.parents) if path.exists())))
-        return list(dict.fromkeys(found))
+        folders = (uv.environments(self._project.env), uv.cache(self._project.env))
+        return [str(next(path for path in (folder, *folder.parents) if path.exists())) for folder in folders]
 
     @cached_property
     def created(self) -> bool:
@@ -383,15 +376,6 @@ class Host:
     def free_gb(self, folder: str) -> float | None:
         """Free space on the disk of a folder; None if unknown."""
         return Background(lambda: shutil.disk_usage(folder).free / 1e9, SHORT_TIMEOUT, None).value
-
-    def free_files(self, folder: str) -> int | None:
-        """The number of files that can still be created on that disk; None if it is not limited or unknown."""
-
-        def look() -> int | None:
-            about = os.statvfs(folder)
-            return about.f_favail if about.f_files else None
-
-        return Background(look, SHORT_TIMEOUT, None).value
 
 
 def refused(found: RefusalError) -> Grant:
@@ -405,19 +389,14 @@ def containers(text: str) -> Iterable[Container]:
     except ValueError:
         return
     for each in found:
-        state = each.get("State") or {}
         host = each.get("HostConfig") or {}
-        environment = (each.get("Config") or {}).get("Env") or []
-        yield Container(
-            name=str(each.get("Name", "")).lstrip("/"),
-            running=bool(state.get("Running")),
-            gpu=bool(host.get("DeviceRequests"))
-            or any(podman.DEVICE in word for word in (each.get("Config") or {}).get("CreateCommand") or [])
-            or (
-                host.get("Runtime") == "nvidia"
-                and any(one.startswith("NVIDIA_VISIBLE_DEVICES=") for one in environment)
-            ),
-        )
+        config = each.get("Config") or {}
+        visible = any(one.startswith("NVIDIA_VISIBLE_DEVICES=") for one in config.get("Env") or [])
+        by_runtime = visible and host.get("Runtime") == "nvidia"
+        by_podman = any(podman.DEVICE in word for word in config.get("CreateCommand") or [])
+        running = bool((each.get("State") or {}).get("Running"))
+        gpu = bool(host.get("DeviceRequests")) or by_podman or by_runtime
+        yield Container(str(each.get("Name", "")).lstrip("/"), running, gpu)
 
 
 TEMPLATE_FOLDERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows", ".vscode", "cluster")
@@ -443,10 +422,6 @@ def _merge_leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
                     if re.search(rb"^<<<<<<< .*$", data, re.MULTILINE) and re.search(rb"^>>>>>>> ", data, re.MULTILINE):
                         marked.append(str(path.relative_to(project)))
     return tuple(marked), tuple(rejected)
-
-
-def _unresponsive(mount: Mapping[str, Any]) -> Folder:
-    return Folder(mount["source"], mount["target"], bool(mount["readonly"]), "silent", False)
 
 
 def _folder(mount: Mapping[str, Any]) -> Folder:
