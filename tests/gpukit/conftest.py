@@ -157,7 +157,6 @@ def container():
             "stress": False,
             "workspace_venv": "",
             "in_use_by": "",
-            "assembler": ("/usr/local/lib/python3.12/site-packages/triton/ptxas", ("sm_75", "sm_120", "sm_120a")),
             "smi": Smi("580.95.05", (Card("NVIDIA GeForce RTX 5070 Ti", "GPU-1", temperature=41, mode="Default"),)),
             "xids": None,
             "temporary": (Place("/tmp", True, free_gb=50.0),),

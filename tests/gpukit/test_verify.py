@@ -38,7 +38,7 @@ def on(device="cuda:0", **answer):
 
 
 GPU_CHECKS = {
-    *("gpu", "card", "cap", "kernels", "ptxas", "health", "mode", "xid", "matmul", "convolution", "attention"),
+    *("gpu", "card", "cap", "kernels", "health", "xid", "matmul", "convolution", "attention"),
     *("peers", "memory", "transfer", "gemm", "clocks"),
 }
 ON_CPU = {"tensor", "compile", "collective", "training"}  # where there is no GPU, and none is meant to be
@@ -362,7 +362,6 @@ FAULTS = [
     ("collective", "collective-results-wrong", ranks(wrong=[0])),
     ("collective", "ranks-interface", ranks(message="Bootstrap : no socket interface found")),
     ("collective", "ranks-fail", ranks(ended=[0, -11])),
-    ("ptxas", "ptxas-too-old", {"assembler": ("/triton/ptxas", ("sm_90a", "sm_100a"))}),
     ("gpu", "gpu-exclusive", devices("CUDA error: CUDA-capable device(s) is/are busy or unavailable")),
     ("matmul", "matmul-inexact", products(fp16=0.3)),
     ("matmul", "matmul-inexact", products(fp8=float("nan"))),
@@ -376,7 +375,6 @@ FAULTS = [
     ("transfer", "slow-copies", transfer(to=3.0)),
     ("gemm", "uneven-gpus", gemms(190.0, 120.0)),
     ("peers", "peer-copies-wrong", {**TWO, "peers": on("", pairs=2, direct=2, wrong=[[0, 1]])}),
-    ("mode", "gpu-mode-exclusive", card(mode="Exclusive_Process")),
     ("gpu", "gpu-mode-prohibited", {**devices(), **card(mode="Prohibited")}),
     (
         "gpu",
@@ -594,7 +592,6 @@ def healthy(record, capability, speed, *, shared=False, link=None, kinds=("sm_80
         "smi": output,
         "gemms": (on(kind="bf16", tflops=speed, others=changes.pop("others", False), card=card),),
         "transfers": (on(pinned=True, to=0.85 * carries, **{"from": 0.8 * carries}, card=card),),
-        "assembler": ("/triton/ptxas", (f"sm_{capability.replace('.', '')}", f"sm_{capability.replace('.', '')}a")),
     }
     return {**seen, **changes}
 
@@ -605,7 +602,7 @@ SPARK = (
 )
 HEALTHY = {
     "RTX 5090": healthy("RTX 5090", "12.0", 180.0, link=(5, 16), slowed=["sw_power_cap"]),
-    "RTX 4090": {**healthy("RTX 4090 in WSL", "8.9", 150.0), "assembler": None},
+    "RTX 4090": healthy("RTX 4090 in WSL", "8.9", 150.0),
     "RTX 3090 with a display": healthy("RTX 3090", "8.6", 66.0, link=(4, 16), in_use_by="a display"),
     "RTX 3090 at 200 W": healthy("RTX 3090", "8.6", 31.0, link=(4, 16), slowed=["sw_power_cap"]),
     "a laptop's RTX 4070": healthy("RTX 4070 Laptop", "8.9", 30.0, link=(4, 8), slowed=["sw_power_cap"]),

@@ -127,7 +127,7 @@ def loader(probes: Any, stack: Stack) -> Finding:
     "compile",
     "torch.compile",
     "torch-compile-fails",
-    needs="import room gpu kernels ptxas tensor",
+    needs="import room gpu kernels tensor",
     causes=(
         "no-compiler no-cpp-compiler no-python-headers libcuda-not-listed ptxas-too-old triton-mismatch no-such-user "
         "disk-full temporary-folder-noexec compiler-hangs torch-compile-fails compile-disabled compiled-results-wrong"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.known import match_signs
+from gpukit.host import smi
 from gpukit.image import guard
 from gpukit.project.location import find_root
 from gpukit.project.stack import Stack
@@ -28,7 +26,6 @@ from gpukit.verify.probes import (
     Probes,
     Torch,
     found,
-    run,
 )
 from gpukit.verify.torch_process import TorchError, TorchProcess
 
@@ -99,7 +96,7 @@ class Container(Probes):
         checks = list(checks)
         self._compile_early = "compile" in checks
         if self.gpu_nodes:
-            self.query_smi()
+            self._smi_query = self._threads.submit(smi.look)  # any process that it lists now is not ours
         elif self._compile_early:
             self._compile("cpu")
         if "imports" in checks:
@@ -232,22 +229,6 @@ class Container(Probes):
                 return whole, self._ask(self._other, "train", device, file, True, limit=DEVICE_LIMIT)
         except OSError as error:
             return (Outcome(device, error=TorchError("OSError", str(error))),)
-
-    @cached_property
-    def assembler(self) -> tuple[str, tuple[str, ...]] | None:
-        """The ptxas that Triton uses for the first GPU, and the architectures that it supports; None without one."""
-        blackwell = bool(self.devices.found) and int(self.devices.found[0].capability.partition(".")[0]) >= 10
-        names = (["ptxas-blackwell"] if blackwell else []) + ["ptxas"]
-        spec = importlib.util.find_spec("triton")
-        folders = list(spec.submodule_search_locations or ()) if spec else []
-        chosen = [self.environment.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") for name in names]
-        inside = [str(Path(folder, "backends/nvidia/bin", name)) for name in names for folder in folders]
-        for path in filter(None, [*chosen, *inside]):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                answer = run(path, "--help")
-                if answer is not None:
-                    return path, tuple(dict.fromkeys(re.findall(r"\bsm_\d+[af]?\b", answer)))
-        return None
 
     @cached_property
     def _to_import(self) -> dict[str, list[tuple[str, str]]]:

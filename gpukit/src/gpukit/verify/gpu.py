@@ -131,33 +131,5 @@ def kernels(probes: Any, stack: Stack) -> Finding:
     return passed(seen)
 
 
-@check("ptxas", "Triton assembler", needs="gpu", causes="ptxas-too-old", skip=without_gpu)
-def ptxas(probes: Any, stack: Stack) -> Finding:
-    """torch.compile passes PTX to ptxas, which must support the GPU even if torch has kernels for it."""
-    if probes.assembler is None:
-        return skipped("no-ptxas")
-    path, known = probes.assembler
-    own = probes.devices.found[0].capability.replace(".", "")
-    if not known:
-        return skipped("ptxas-lists-nothing", path)
-    needed = f"sm_{own}a" if int(own[:-1]) >= 9 else f"sm_{own}"  # what Triton requests: from Hopper on, with an `a`
-    if needed in known or (f"sm_{own}" in known and int(own[:-1]) < 10):
-        return passed(f"{needed}, by {path}")
-    return problem("ptxas-too-old", f"{path} supports up to {known[-1]}", needed)
-
-
 health = check("health", "GPU health", needs="gpu", causes=judge.HEALTH, skip=without_gpu)(judge.health)
-
-
-@check("mode", "Compute mode", needs="gpu", causes="gpu-mode-exclusive", skip=without_gpu)
-def mode(probes: Any, stack: Stack) -> Finding:
-    """Several processes can use a GPU at the same time, such as a notebook and a training run."""
-    modes = list(dict.fromkeys(card.mode for card in probes.smi.cards if card.mode not in ("", "N/A")))
-    if not modes:
-        return skipped("not-reported")
-    if any(mode.startswith("Exclusive") for mode in modes):
-        return problem("gpu-mode-exclusive", ", ".join(modes), "Default")
-    return passed(", ".join(modes))
-
-
 xid = check("xid", "Xid errors", needs="gpu", causes=judge.XID, skip=without_gpu)(judge.xid)

@@ -23,6 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gpukit.findings.finding import count
 from gpukit.host import facts, health, smi
 from gpukit.host.memory import meminfo
 from gpukit.image import guard
@@ -163,10 +164,6 @@ class Probes:
     _stack: Stack
     _threads: ThreadPoolExecutor
     _smi_query: Future[smi.Smi] | None = None
-
-    def query_smi(self) -> None:
-        """Start nvidia-smi before anything here computes: any process that it lists then is not ours."""
-        self._smi_query = self._threads.submit(smi.look)
 
     @cached_property
     def smi(self) -> smi.Smi:
@@ -315,8 +312,7 @@ class Probes:
         installed = next((found.version for found in metadata.distributions(name="gpukit", path=paths)), None)
         wheels = sorted(located("vendor").glob("gpukit-*.whl"))
         if len(wheels) != 1:
-            folder = f"{place(root(), 'vendor')}/"
-            reason = f"{folder} has {len(wheels)} gpukit wheels." if wheels else f"{folder} has no gpukit wheel."
+            reason = f"{place(root(), 'vendor')}/ has {count(len(wheels), 'gpukit wheel')}."
             return Versions(installed, None, reason)
         return Versions(installed, wheels[0].name.split("-")[1])
 
