@@ -65,7 +65,7 @@ def with_status(findings, *statuses):
 def test_nothing_is_wrong_with_a_healthy_container(container, make_stack, findings_schema):
     findings = judged(container(), make_stack())
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert with_status(findings, "SKIP") == {"cap", "read-only", "xid", "peers"}
+    assert with_status(findings, "SKIP") == {"cap", "xid", "peers"}
     jsonschema.validate(to_json("verify", "demo", list(findings.values())), findings_schema)
 
 
@@ -93,7 +93,7 @@ def test_the_container_without_a_gpu(container, make_stack):
     probes = container(environment={"GPUKIT_DEVICE": "cpu"}, torch=Torch("2.14.0+cpu"), **NO_GPU)
     findings = judged(probes, make_stack())
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert with_status(findings, "SKIP") == {*GPU_CHECKS, "cuda", "read-only"}
+    assert with_status(findings, "SKIP") == {*GPU_CHECKS, "cuda"}
     assert "cpu" in findings["tensor"].seen
     assert "cpu" in findings["compile"].seen
 
@@ -101,7 +101,7 @@ def test_the_container_without_a_gpu(container, make_stack):
 def test_a_project_without_a_gpu(container, make_stack):
     findings = judged(container(torch=Torch("2.14.1+cpu"), **NO_GPU), make_stack(**CPU_ONLY))
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert with_status(findings, "SKIP") == {*GPU_CHECKS, "read-only"}
+    assert with_status(findings, "SKIP") == GPU_CHECKS
 
 
 @pytest.mark.parametrize("nodes", [[], ["/dev/nvidia0"]])
@@ -113,7 +113,7 @@ def test_a_build_for_cpus_fails_as_torch_cuda_and_python_and_nothing_else(contai
     stack = make_stack(base="ngc", torch="2.13.0a0+8145d630e8.nv26.06", cuda="13.3")
     findings = judged(probes, stack)
     assert with_status(findings, "FAIL", "WARN") == {"torch", "cuda", "python"}
-    assert with_status(findings, "SKIP") == {*GPU_CHECKS, *ON_CPU, "read-only", "protected"}
+    assert with_status(findings, "SKIP") == {*GPU_CHECKS, *ON_CPU, "protected"}
     assert findings["gpu"].status == findings["compile"].status == "SKIP"
 
     stack = make_stack(base="ngc", torch="2.13.0a0+standin.nv26.06", cuda=None, python="3.11")
@@ -329,9 +329,9 @@ FAULTS = [
     ("mounts", "folder-not-mounted", {"mounts": place(there=False)}),
     ("mounts", "mount-source-not-yours", {"mounts": place(error=errno.EACCES)}),
     ("mounts", "folder-not-kept", {"mounts": place(mounted=False)}),
-    ("read-only", "mount-source-not-readable", {"read_only": place("/data", error=errno.EACCES)}),
-    ("read-only", "data-not-mounted", {"read_only": place("/data", mounted=False)}),
-    ("read-only", "data-writable", {"read_only": place("/data")}),
+    ("mounts", "mount-source-not-readable", {"read_only": place("/data", error=errno.EACCES)}),
+    ("mounts", "data-not-mounted", {"read_only": place("/data", mounted=False)}),
+    ("mounts", "data-writable", {"read_only": place("/data")}),
     ("caches", "cache-owned-by-other", {"caches": place("/home/dev/.cache", error=errno.EACCES)}),
     ("shm", "shared-memory-small", {"shm_gb": (0.0625, 0.05)}),
     ("venv", "workspace-venv", {"workspace_venv": "/workspace/.venv"}),
@@ -412,7 +412,7 @@ FAULTS = [
     ("collective", "shared-memory", ranks(message="Call to posix_fallocate failed : No space left on device")),
     ("collective", "ranks-hang", ranks(message="Watchdog caught collective operation timeout")),
     ("limits", "stack-limit-low", {"limits": {**LIMITS, "stack": 1 << 20}}),
-    ("read-only", "network-drive", {"read_only": place("/data", error=errno.ESTALE)}),
+    ("mounts", "network-drive", {"read_only": place("/data", error=errno.ESTALE)}),
     ("caches", "network-drive", {"caches": place("/c", error=errno.ENOTCONN)}),
     ("training", "check-loss-not-finite", losses(values=[float("nan")] * 10)),
     ("xid", "gpu-reported", {"xids": (("0000:01:00", 79),)}, XIDS[79]),

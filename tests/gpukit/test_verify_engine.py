@@ -17,7 +17,7 @@ from tests.gpukit.test_verify import reports
 
 IMAGE = "standin/pytorch:ngc"
 # What needs no torch, and takes a moment.
-SURROUNDINGS = "venv,protected,packages,user,mounts,read-only,caches,room,shm,limits,cpus,ram,jupyter"
+SURROUNDINGS = "venv,protected,packages,user,mounts,caches,room,shm,limits,cpus,ram,jupyter"
 HEALTHY = ("--shm-size=2g", "--ulimit=nofile=65536")
 PASSWD = "root:x:0:0:root:/root:/bin/sh\ndev:x:1000:1000::/home/dev:/bin/sh\n"
 
@@ -141,7 +141,7 @@ FAULTS = [
     ("mounts", "read-only", [], {"workspace": ":ro"}),
     ("mounts", "folder-not-mounted", [], {"mounts": ["/workspace", "/home/dev/hub"]}),
     ("mounts", "folder-not-kept", [], {"mounts": ["/workspace", "/opt"]}),
-    ("read-only", "data-writable", ["--volume={hub}:/data"], {"read_only": ["/data"]}),
+    ("mounts", "data-writable", ["--volume={hub}:/data"], {"read_only": ["/data"]}),
     ("user", "runs-as-root", [], {"uid": 1000}),
     ("user", "user-other-uid", ["--user=1000:1000", "--tmpfs=/home/dev:uid=1000"], {"uid": 1234}),
     ("user", "no-such-user", ["--user=4321:4321", "--env=HOME=/tmp"], {"uid": 4321}),

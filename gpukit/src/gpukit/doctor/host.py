@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.machine import Machine
-from gpukit.host import choice, facts, health, podman, smi, uv
-from gpukit.host.memory import meminfo
+from gpukit.host import choice, facts, health, memory, podman, smi, uv
 from gpukit.host.preflight import GPU_KINDS, refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
 from gpukit.host.project import Project, settings
@@ -183,6 +182,13 @@ class Host:
     fabric = _answered("fabric")
     listed = _answered("listed")  # `nvidia-smi -L`: the only list with MIG slices
 
+    system = cached_property(lambda _: facts.system())
+    arch = cached_property(lambda _: facts.arch())
+    today = cached_property(lambda _: date.today())
+    meminfo = cached_property(lambda _: memory.meminfo())  # /proc/meminfo in bytes
+    pci = cached_property(lambda _: facts.pci())  # NVIDIA's devices; None if the bus is not visible
+    secure_boot = cached_property(lambda _: facts.secure_boot())
+
     @property
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
@@ -222,23 +228,11 @@ class Host:
         return self._answer("fabric_manager").out.strip()
 
     @cached_property
-    def system(self) -> str:
-        return facts.system()
-
-    @cached_property
     def special_places(self) -> tuple[str, ...]:
         """Whose sentences come first; on a DGX Spark, the driver comes with DGX OS."""
         inside = ("container",) if facts.container() else ()
         engine = ("podman",) if self.engine_name == "podman" else ()
         return (*inside, *engine, "spark" if self.exists(facts.FASTOS) else self.system)
-
-    @cached_property
-    def arch(self) -> str:
-        return facts.arch()
-
-    @cached_property
-    def today(self) -> date:
-        return date.today()
 
     def text(self, path: str) -> str | None:
         return facts.text(path)
@@ -247,25 +241,11 @@ class Host:
         return Path(path).exists()
 
     @cached_property
-    def meminfo(self) -> dict[str, int]:
-        """/proc/meminfo in bytes."""
-        return meminfo()
-
-    @cached_property
     def module(self) -> str:
         """The version of the loaded NVIDIA kernel module; empty if none is loaded."""
         text = self.text("/sys/module/nvidia/version") or self.text("/proc/driver/nvidia/version") or ""
         found = re.search(r"\d{3,}\.\d+(?:\.\d+)?", text)
         return found.group() if found else ""
-
-    @cached_property
-    def pci(self) -> tuple[facts.PciDevice, ...] | None:
-        """NVIDIA's devices on the PCI bus; None if the bus is not visible."""
-        return facts.pci()
-
-    @cached_property
-    def secure_boot(self) -> bool | None:
-        return facts.secure_boot()
 
     @cached_property
     def toolkit(self) -> Toolkit:

@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -29,36 +28,24 @@ from gpukit.verify.probes import (
 )
 from gpukit.verify.torch_process import TorchError, TorchProcess
 
-IMPORT_LIMIT = 120
+IMPORT_LIMIT = 120  # seconds
 DEVICE_LIMIT = 60
 COMPILE_LIMIT = 180
 LOAD_LIMIT = 120
 PROCESSES_LIMIT = 90
-
-
-LIMIT = 120
 OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not use the network
 
-
-@dataclass(frozen=True)
-class OnGpu:
-    """A package that is tested on the GPU. `imports_without_gpu`: it can be imported without one. `call`: a test."""
-
-    call: str = ""
-    imports_without_gpu: bool = False
-
-
 _HEADS = "import torch; x = torch.randn(1, 128, 4, 64, dtype=torch.float16, device='cuda')"
-ON_GPU = {  # by the name that is imported
-    "bitsandbytes": OnGpu(
+ON_GPU = {  # packages that are tested on the GPU, by the name that is imported, and the test
+    "bitsandbytes": (
         "import torch; from bitsandbytes import functional as f; "
-        "f.dequantize_4bit(*f.quantize_4bit(torch.ones(64, 64, dtype=torch.float16, device='cuda')))",
-        imports_without_gpu=True,
+        "f.dequantize_4bit(*f.quantize_4bit(torch.ones(64, 64, dtype=torch.float16, device='cuda')))"
     ),
-    "flash_attn": OnGpu(f"{_HEADS}; from flash_attn import flash_attn_func as f; f(x, x, x, causal=True)"),
-    "unsloth": OnGpu(),
-    "xformers": OnGpu(f"{_HEADS}; from xformers.ops import memory_efficient_attention as f; f(x, x, x)"),
+    "flash_attn": f"{_HEADS}; from flash_attn import flash_attn_func as f; f(x, x, x, causal=True)",
+    "unsloth": "",
+    "xformers": f"{_HEADS}; from xformers.ops import memory_efficient_attention as f; f(x, x, x)",
 }
+NEED_GPU = ON_GPU.keys() - {"bitsandbytes"}  # cannot be imported without one
 NOT_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
 
 
@@ -265,23 +252,22 @@ class Container(Probes):
         for module in names:
             if self._leaving:
                 break
-            package = ON_GPU.get(module)
-            on_gpu = package is not None and bool(self.devices.found) and not self.exclusive
-            if package is not None and not package.imports_without_gpu and not on_gpu:
+            on_gpu = module in ON_GPU and bool(self.devices.found) and not self.exclusive
+            if module in NEED_GPU and not on_gpu:
                 done.append(Imported(module, skipped=True))
                 continue
             if self._importer is None:
                 # If only one process can use the GPU, it is not this one.
                 hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.gpu_nodes and self.exclusive else {}
                 self._importer = TorchProcess({**OFFLINE, **hidden})
-            done.append(self._one(module, package.call if package is not None and on_gpu else ""))
+            done.append(self._one(module, ON_GPU[module] if on_gpu else ""))
         return done
 
     def _one(self, module: str, call: str) -> Imported:
         statements = self._to_import[module]
         statement, place = statements[0]
         try:
-            answer = self._importer.call("imports", [text for text, _ in statements], call, limit=LIMIT)
+            answer = self._importer.call("imports", [text for text, _ in statements], call, limit=IMPORT_LIMIT)
         except TorchError as error:
             return Imported(module, statement, place, error)
         number = answer.get("failed")

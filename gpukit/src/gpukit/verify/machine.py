@@ -50,13 +50,14 @@ ERRORS = {
     needs="user",
     causes=(
         "folder-not-mounted disk-full network-drive read-only mount-source-not-yours folder-not-kept "
-        "checkpoint-space-low"
+        "checkpoint-space-low mount-source-not-readable data-not-mounted data-writable"
     ),
     project=True,
     container=True,
 )
 def mounts(probes: Any, stack: Stack) -> Finding:
-    """The stack's folders exist, are writable, and are mounted: the container's own folders are lost with it."""
+    """The stack's folders exist, are writable, and are mounted: the container's own folders are lost with it. Data and
+    credentials are readable, but not writable from the container."""
     for place in probes.mounts:
         if not place.there:
             return problem("folder-not-mounted", f"{place.path}: does not exist", "a mounted folder")
@@ -64,37 +65,22 @@ def mounts(probes: Any, stack: Stack) -> Finding:
             id = ERRORS.get(place.error, "read-only" if place.read_only else "mount-source-not-yours")
             whose = "" if place.owner is None else f" (uid {place.owner})"
             return problem(id, f"{place.path}: {place.problem}", "writable", whose=whose)
-    for place in probes.mounts:
-        if not place.mounted:
-            return problem("folder-not-kept", f"{place.path}: not mounted", "mounted")
-    for place in probes.mounts:
-        if place.free_gb is not None and place.free_gb < MIN_DISK_GB:
-            return problem("checkpoint-space-low", f"{place.path}: {place.free_gb:.2g} GB free", f"{MIN_DISK_GB:g} GB")
-    return passed(f"{count(len(probes.mounts), 'folder')}, writable")
-
-
-@check(
-    "read-only",
-    "Read-only mounts",
-    needs="user",
-    causes="network-drive mount-source-not-readable data-not-mounted data-writable",
-    project=True,
-    container=True,
-)
-def read_only(probes: Any, stack: Stack) -> Finding:
-    """Data and credentials: readable, but not writable from the container."""
-    if not probes.read_only:
-        return skipped("no-read-only-mounts")
     for place in probes.read_only:
         if place.problem:
             id = ERRORS.get(place.error, "mount-source-not-readable")
             return problem(id, f"{place.path}: {place.problem}", "readable")
-    for place in probes.read_only:
+    for place in (*probes.mounts, *probes.read_only):
         if not place.mounted:
-            return problem("data-not-mounted", f"{place.path}: not mounted", "mounted")
+            id = "folder-not-kept" if place in probes.mounts else "data-not-mounted"
+            return problem(id, f"{place.path}: not mounted", "mounted")
+    for place in probes.mounts:
+        if place.free_gb is not None and place.free_gb < MIN_DISK_GB:
+            return problem("checkpoint-space-low", f"{place.path}: {place.free_gb:.2g} GB free", f"{MIN_DISK_GB:g} GB")
+    for place in probes.read_only:
         if not place.read_only:
             return problem("data-writable", f"{place.path}: writable", "read-only")
-    return passed(f"{count(len(probes.read_only), 'folder')}, readable")
+    others = f", {len(probes.read_only)} readable" if probes.read_only else ""
+    return passed(f"{count(len(probes.mounts), 'folder')}, writable{others}")
 
 
 @check(

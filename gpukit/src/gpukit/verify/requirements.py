@@ -97,10 +97,8 @@ def read(project: Path, there: dict[str, metadata.Distribution]) -> Requirements
         lines = _lines(project)
     except ImportError:
         return Requirements(reason="Reading pyproject.toml needs Python 3.11 or newer.")
-    except KeyError:
-        return Requirements(reason="pyproject.toml has no name or no [project] table.")
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        return Requirements(reason=f"pyproject.toml cannot be read: {error}")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        return Requirements(reason=f"pyproject.toml cannot be read: {type(error).__name__}: {error}")
     except RefusalError as error:
         return Requirements(reason=str(error))
     try:
