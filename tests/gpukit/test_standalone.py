@@ -232,7 +232,7 @@ def test_the_toolkit_is_judged_without_starting_anything() -> None:
     stack = stacks.stack(["rtx-50"])
 
     def gpu(**changes):
-        return judged(host(grant=None, **changes), stack)["gpu"]
+        return judged(host(**changes), stack)["gpu"]
 
     assert gpu().status == PASS
     from gpukit.doctor.host import Specification, Toolkit

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpukit.doctor.host import Config, Folder, Grant, Merge, Result, Specification, Toolkit, containers, refused
+from gpukit.doctor.host import Config, Folder, Merge, Result, Specification, Toolkit, containers
 from gpukit.host import smi
 from gpukit.host.cards import data
 from gpukit.host.facts import PciDevice
@@ -58,7 +58,7 @@ def machine(**changes: Any) -> SimpleNamespace:
         "secure_boot": False,
         "toolkit": Toolkit("1.19.1", True, (Specification("/var/run/cdi/nvidia.yaml", "580.95.05"),)),
         "gpus": "all",
-        "grant": Grant(True, "GPU all"),
+        "refusal": None,
         "config": Config((Folder("/home/me/demo", "/workspace", False, "folder", True),)),
         "merge": Merge(),
         "containers": (),
@@ -118,7 +118,7 @@ class Record:
             elif kind == "engine":
                 changes["engine"] = json.loads(text)
             elif kind == "refused":
-                changes["grant"] = refused(explain(text, "The engine could not be asked"))
+                changes["refusal"] = explain(text, "The engine could not be asked")
             elif kind == "file":
                 changes.setdefault("texts", {})[words[0]] = text.strip()
                 if words[0] == "/proc/meminfo":

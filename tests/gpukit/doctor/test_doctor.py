@@ -8,12 +8,13 @@ import jsonschema
 import pytest
 
 from gpukit.doctor import main as doctor
-from gpukit.doctor.host import Config, Container, Folder, Grant, Host, Merge, Result, Toolkit, containers, refused
+from gpukit.doctor.host import Config, Container, Folder, Host, Merge, Result, Toolkit, containers
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
 from gpukit.host.cards import Card, data, hardware
 from gpukit.host.refusals import explain
 from gpukit.host.stacks import update_answers
+from gpukit.project.messages import RefusalError
 from gpukit.project.stack import load
 
 
@@ -53,7 +54,7 @@ def on_podman(release="5.4.2", **changes):
 
 def refused_by_podman(**changes):
     message = "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all"
-    return on_podman(grant=Grant(False, message, "cdi-unresolved", message), **changes)
+    return on_podman(refusal=RefusalError(message, kind="gpu", id="cdi-unresolved", output=message), **changes)
 
 
 HEALTHY = {
@@ -75,6 +76,7 @@ def test_nothing_is_wrong_with_a_healthy_machine(host, make_stack, name):
     assert problems(findings) == {}
 
 
+ASLEEP = RefusalError("The GPU is asleep.", kind="gpu", output="it sleeps")
 NO_HANDLE = "Unable to determine the device handle for GPU 0000:01:00.0:"
 LDCACHE = "nvidia-container-cli: ldcache error: process /sbin/ldconfig.real failed with error code: 1"
 # What is seen -> the one check that reports it, the id of its cause, and a command in its remedy. Recorded ones are in
@@ -145,13 +147,13 @@ FAULTS = [
     (
         "gpu",
         "docker-hangs",
-        {"grant": Grant(False, "Docker did not respond.", "docker-hangs")},
+        {"refusal": RefusalError("Docker did not respond.", id="docker-hangs")},
         "sudo systemctl restart docker",
     ),
     (
         "gpu",
         "wrong-architecture",
-        {"grant": Grant(None, "It cannot be asked.", output="exec /bin/sh: exec format error")},
+        {"refusal": RefusalError("It cannot be asked.", output="exec /bin/sh: exec format error")},
     ),
     (
         "disk",
@@ -160,8 +162,8 @@ FAULTS = [
         "du -xh",
     ),
     ("running", "gpu-lost", {"inside": Result(9, "", f"{NO_HANDLE} GPU is lost.  Reboot the system\n")}),
-    ("gpu", "wrong-architecture", {"grant": refused(explain(LDCACHE, "It cannot be asked"))}),
-    ("gpu", "gpu-refused", {"grant": Grant(False, "The GPU is asleep.", output="it sleeps")}),
+    ("gpu", "wrong-architecture", {"refusal": explain(LDCACHE, "It cannot be asked")}),
+    ("gpu", "gpu-refused", {"refusal": ASLEEP}),
 ]
 
 
@@ -189,13 +191,13 @@ def test_native_needs_no_engine_and_its_own_disk(host, make_stack):
 
 
 def test_other_refusals_show_the_message_of_the_engine(host, make_stack):
-    found = judged(host(grant=Grant(False, "Asleep.", output="it sleeps")), make_stack())["gpu"]
-    assert (found.seen, found.cause) == ("it sleeps", "Asleep.")
+    found = judged(host(refusal=ASLEEP), make_stack())["gpu"]
+    assert (found.seen, found.cause) == ("it sleeps", "The GPU is asleep.")
 
 
 def test_hanging_driver_is_not_waited_for(host, make_stack):
     """Not for the engine's answer either, nor for one in a container."""
-    findings = judged(host(cards=Result(None, err="no answer in 6 s", timed_out=True), grant=None), make_stack())
+    findings = judged(host(cards=Result(None, err="no answer in 6 s", timed_out=True), refusal=None), make_stack())
     assert problems(findings) == {"driver": "UNKNOWN"}
     assert {findings[id].status for id in ("gpu", "running")} == {"SKIP"}
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from gpukit.doctor.engine import remote, without_gpu
-from gpukit.errors import machine
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.host.cards import Card, cards, hardware
@@ -55,15 +53,6 @@ def card(probes: Any, stack: Stack) -> Finding:
     if serves:
         return problem("card-not-a-target" if answer else "card-not-listed", seen, expected, answers=answer)
     return problem("no-kernel" if answer else "card-not-supported", seen, expected, answers=answer)
-
-
-def not_supported(found: Iterable[machine.Card]) -> Finding:
-    """The finding for GPUs that no build of PyTorch supports, outside a project."""
-    return problem(
-        "card-not-supported",
-        ", ".join(f"{card.name} ({card.capability})" for card in found),
-        "a GPU that PyTorch has a build for",
-    )
 
 
 def _cpu_project(probes: Any, stack: Stack) -> Finding:

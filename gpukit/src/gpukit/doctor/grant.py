@@ -11,6 +11,7 @@ from gpukit.errors.known import diagnosed, lookup, sign_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Finding, passed, problem, skipped
 from gpukit.host.cards import cards
+from gpukit.host.preflight import GPU_KINDS
 from gpukit.host.process import hide_home
 from gpukit.project.stack import Stack, version
 
@@ -45,19 +46,19 @@ def gpu(probes: Any, stack: Stack) -> Finding:
         return skipped("gpu-request-would-hang")
     if stack.standalone:
         return _toolkit_ready(probes)
-    grant = probes.grant
-    if grant.granted:
-        return passed(grant.message)
+    refusal = probes.refusal
+    if refusal is None:
+        return passed(f"GPU {probes.gpus}")
     expected = "a container with the GPU"
-    seen = _last_error(grant.output) if grant.output else "refused"
-    if grant.id == "docker-hangs":
+    seen = _last_error(refusal.output)
+    if refusal.id == "docker-hangs":
         return problem("docker-hangs", seen, expected)
-    missing = None if remote(probes.endpoint) else _missing_part(probes, grant.output, expected)
+    missing = None if remote(probes.endpoint) else _missing_part(probes, refusal.output, expected)
     if missing:
         return missing
-    finding = diagnosed(grant.output, "gpu-refused", seen, expected, message=grant.message)
-    if grant.granted is None and finding.cause_id == "gpu-refused":  # not about the GPU, and unknown
-        return skipped("gpu-refused", message=grant.message)
+    finding = diagnosed(refusal.output, "gpu-refused", seen, expected, message=str(refusal))
+    if refusal.kind not in GPU_KINDS and finding.cause_id == "gpu-refused":  # not about the GPU, and unknown
+        return skipped("gpu-refused", message=str(refusal))
     return finding
 
 

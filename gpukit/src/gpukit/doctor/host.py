@@ -20,7 +20,7 @@ from typing import Any
 
 from gpukit.errors.machine import Machine
 from gpukit.host import choice, facts, health, memory, podman, smi, uv
-from gpukit.host.preflight import GPU_KINDS, refusal
+from gpukit.host.preflight import refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
 from gpukit.host.project import Project, settings
 from gpukit.project.devcontainer import ConfigError
@@ -42,19 +42,6 @@ TOOLKIT = ["nvidia-ctk", "--version"]
 FABRIC_MANAGER = ["systemctl", "is-active", "nvidia-fabricmanager"]
 SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
 DEVICES = Path("/dev")
-
-
-@dataclass(frozen=True)
-class Grant:
-    """The result of requesting the GPU. `granted` is None if it could not be requested, or failed for another reason.
-
-    `id`: the cause of a refusal, if it is known. `output`: the engine's own text.
-    """
-
-    granted: bool | None
-    message: str
-    id: str = ""
-    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -274,19 +261,21 @@ class Host:
         return None
 
     @cached_property
-    def grant(self) -> Grant:
-        """Request the GPU from the engine, with the same flags as every entry point."""
+    def refusal(self) -> RefusalError | None:
+        """Why the engine refuses the GPU, which is requested with the flags of every entry point; None if it does not.
+
+        Its kind is one of GPU_KINDS, unless the GPU could not be requested, or something else failed.
+        """
         try:
             if self._project.gpus is None:
-                return Grant(None, "devcontainer.json requests no GPU.")
+                return RefusalError("devcontainer.json requests no GPU.")
             self._project.engine.cpu_helps = False  # the remedy should make the GPU work, not avoid it
             self._project.engine.patience = ENGINE_TIMEOUT
-            found = refusal(self._project)
+            return refusal(self._project)
         except ConfigError as error:
-            return Grant(None, str(error))
+            return RefusalError(str(error))
         except RefusalError as error:
-            found = error
-        return refused(found) if found else Grant(True, f"GPU {self._project.gpus}")
+            return error
 
     def _look_at_folders(self) -> Config:
         if self._stack.standalone:
@@ -356,10 +345,6 @@ class Host:
     def free_gb(self, folder: str) -> float | None:
         """Free space on the disk of a folder; None if unknown."""
         return Background(lambda: shutil.disk_usage(folder).free / 1e9, SHORT_TIMEOUT, None).value
-
-
-def refused(found: RefusalError) -> Grant:
-    return Grant(False if found.kind in GPU_KINDS else None, str(found), found.id, found.output)
 
 
 def containers(text: str) -> Iterable[Container]:

@@ -17,7 +17,7 @@ from gpukit.doctor.host import Host
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
 from gpukit.findings.checks import Check, checks_of, command, natively, run
-from gpukit.findings.finding import FAIL, Finding, skipped
+from gpukit.findings.finding import FAIL, Finding, problem, skipped
 from gpukit.findings.private import mask
 from gpukit.host import facts, stacks
 from gpukit.project.location import find_root, root
@@ -91,7 +91,8 @@ def _judged(each: Check, cpu: bool, probes: Any, stack: Stack) -> Finding:
     if finding.cause_id == "no-gpu-requested" and not cpu:
         found = probes.local.gpus
         if found and each.id == "card":
-            return card.not_supported(found)
+            seen = ", ".join(f"{each.name} ({each.capability})" for each in found)
+            return problem("card-not-supported", seen, "a GPU that PyTorch has a build for")
         return skipped("no-build-for-gpu" if found else "no-gpu-in-machine")
     return finding
 

@@ -80,9 +80,7 @@ def convolution(probes: Any, stack: Stack) -> Finding:
     if not answer["cudnn"] or not answer["enabled"]:
         return problem("cudnn-not-found", "no cuDNN", "cuDNN")
     version = answer["cudnn"]
-    text = (
-        f"cuDNN {version // 10000}.{version // 100 % 100}.{version % 100}" if version >= 90000 else f"cuDNN {version}"
-    )
+    text = f"cuDNN {version // 10000}.{version // 100 % 100}.{version % 100}"
     if not answer["error"] <= answer["tolerance"]:
         return problem(
             "convolution-results-wrong", f"{text}, error {answer['error']:.1e}", f"at most {answer['tolerance']:.1e}"

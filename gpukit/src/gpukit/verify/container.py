@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from importlib import metadata
@@ -47,6 +47,11 @@ ON_GPU = {  # packages that are tested on the GPU, by the name that is imported,
 }
 NEED_GPU = ON_GPU.keys() - {"bitsandbytes"}  # cannot be imported without one
 NOT_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
+
+
+def _asked(what: str, arguments: Callable[[Container], list[Any]], limit: float) -> cached_property[Outcome]:
+    """The worker's answer to one question, of which the first argument is the device."""
+    return cached_property(lambda it: it._ask(it._torch, what, *arguments(it), limit=limit))
 
 
 class Container(Probes):
@@ -170,38 +175,18 @@ class Container(Probes):
                 _restart_after_cuda_error(self._torch, TorchError("", result["message"]))
         return outcome
 
-    @cached_property
-    def convolution(self) -> Outcome:
-        return self._ask(self._torch, "convolution", "cuda:0", limit=DEVICE_LIMIT)
-
-    @cached_property
-    def attention(self) -> Outcome:
-        return self._ask(self._torch, "attention", "cuda:0", self._half(), limit=DEVICE_LIMIT)
-
-    @cached_property
-    def memory_patterns(self) -> tuple[Outcome, ...]:
-        return self._on_each("pattern", self.stress and not self.in_use_by)
-
-    @cached_property
-    def transfers(self) -> tuple[Outcome, ...]:
-        return self._on_each("transfer")
-
-    @cached_property
-    def gemms(self) -> tuple[Outcome, ...]:
-        return self._on_each("gemm", self._half())
+    convolution = _asked("convolution", lambda it: ["cuda:0"], DEVICE_LIMIT)
+    attention = _asked("attention", lambda it: ["cuda:0", it._half()], DEVICE_LIMIT)
+    peers = _asked("peers", lambda it: ["", len(it.devices.found)], PROCESSES_LIMIT)
+    loader = _asked("loader", lambda it: ["", 2, bool(it.devices.found)], PROCESSES_LIMIT)
+    memory_patterns = cached_property(lambda it: it._on_each("pattern", it.stress and not it.in_use_by))
+    transfers = cached_property(lambda it: it._on_each("transfer"))
+    gemms = cached_property(lambda it: it._on_each("gemm", it._half()))
 
     @cached_property
     def collective(self) -> Outcome:
         process = self._other if len(self.devices.found) > 1 else self._torch
         return self._ask(process, "collective", "", len(self.devices.found), limit=PROCESSES_LIMIT)
-
-    @cached_property
-    def peers(self) -> Outcome:
-        return self._ask(self._torch, "peers", "", len(self.devices.found), limit=PROCESSES_LIMIT)
-
-    @cached_property
-    def loader(self) -> Outcome:
-        return self._ask(self._torch, "loader", "", 2, bool(self.devices.found), limit=PROCESSES_LIMIT)
 
     @cached_property
     def training(self) -> tuple[Outcome, ...]:
