@@ -165,7 +165,6 @@ def container():
             "ram": Ram(64.0, 50.0, None, 8.0),
             "requirements": Requirements(12, (), frozenset({"torch", "transformers"})),
             "conflicts": (),
-            "unknown_imports": [],
             "imported": [Imported("torch"), Imported("transformers")],
             "inaccessible_nodes": [],
             "peers": on("", pairs=2, direct=2, wrong=[]),

@@ -203,20 +203,12 @@ class Container(Probes):
             return (Outcome(device, error=TorchError("OSError", str(error))),)
 
     @cached_property
-    def _to_import(self) -> dict[str, list[tuple[str, str]]]:
-        """Module -> statements and their places. Packages tested on the GPU come last: they change other packages."""
-        statements: dict[str, list[tuple[str, str]]] = {}
-        for each in self.imports:
-            if not each.lazy or found(each.module):
-                statements.setdefault(each.module, []).append((each.statement, each.place))
-        needed = self.requirements.needed
-        for name in sorted(self.requirements.direct & self._distributions.keys()):
-            for module in modules(self._distributions[name]):
-                statements.setdefault(module, [(f"import {module}", "pyproject.toml")])
-        for module in ON_GPU:
-            if module.replace("_", "-") in needed and found(module):
-                statements.setdefault(module, [(f"import {module}", "pyproject.toml")])
-        return dict(sorted(statements.items(), key=lambda item: item[0] in ON_GPU))
+    def _to_import(self) -> list[str]:
+        """The modules of the dependencies. Those tested on the GPU come last: they change other packages."""
+        direct = sorted(self.requirements.direct & self._distributions.keys())
+        names = [module for name in direct for module in modules(self._distributions[name])]
+        names += [name for name in ON_GPU if name.replace("_", "-") in self.requirements.needed and found(name)]
+        return sorted(dict.fromkeys(names), key=lambda module: module in ON_GPU)
 
     def start_imports(self) -> None:
         """Import the packages that need no GPU, in a second thread."""
@@ -249,19 +241,14 @@ class Container(Probes):
         return done
 
     def _one(self, module: str, call: str) -> Imported:
-        statements = self._to_import[module]
-        statement, place = statements[0]
         try:
-            answer = self._importer.call("imports", [text for text, _ in statements], call, limit=IMPORT_LIMIT)
+            answer = self._importer.call("imports", module, call, limit=IMPORT_LIMIT)
         except TorchError as error:
-            return Imported(module, statement, place, error)
-        number = answer.get("failed")
-        if number is None:
-            return Imported(module, statement, place)
-        called = number == len(statements)
-        if not called:
-            statement, place = statements[number]
-        return Imported(module, statement, place, TorchError(answer["kind"], answer["text"], answer["log"]), called)
+            return Imported(module, error)
+        if not answer:
+            return Imported(module)
+        error = TorchError(answer["kind"], answer["text"], answer["log"])
+        return Imported(module, error, called=answer["failed"] == call)
 
 
 def _restart_after_cuda_error(process: TorchProcess, error: TorchError) -> None:

@@ -140,11 +140,9 @@ class Devices:
 
 @dataclass(frozen=True)
 class Imported:
-    """`place`: the file with the import, or pyproject.toml. `called`: it was imported, and failed on the GPU."""
+    """A module. `called`: it was imported, and failed on the GPU."""
 
     module: str
-    statement: str = ""
-    place: str = ""
     error: TorchError | None = None
     called: bool = False
     skipped: bool = False
@@ -372,16 +370,6 @@ class Probes:
         with contextlib.suppress(OSError):
             base = guard.CONFLICTS.read_text(encoding="utf-8").splitlines()
         return None if lines is None else requirements.conflicts(lines, base)
-
-    @cached_property
-    def imports(self) -> list[requirements.Import]:
-        """Those in the project's sources."""
-        return requirements.imported(root())
-
-    @cached_property
-    def unknown_imports(self) -> list[requirements.Import]:
-        """Those that cannot work, because no installed package has the module."""
-        return [each for each in self.imports if not each.lazy and not found(each.module)]
 
     @cached_property
     def compiler(self) -> str | None:
