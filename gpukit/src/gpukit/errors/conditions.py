@@ -16,7 +16,7 @@ from typing import Any
 from gpukit.errors.machine import Machine, compiled
 from gpukit.findings.causes import PROJECT, worded
 from gpukit.project.data import data
-from gpukit.project.stack import version
+from gpukit.project.versions import version
 
 COMPARISONS = {
     "<": operator.lt,

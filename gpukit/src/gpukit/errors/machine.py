@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from gpukit.project.data import data
-from gpukit.project.stack import version
+from gpukit.project.versions import version
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,7 @@ def machine_in_text(text: str) -> Machine:
     for entry in data("knowledge")["in_text"]:
         pattern, *words = entry["text"]
         possible = entry["fact"] not in found and (not words or any(map(lower.__contains__, words)))
-        match = compiled(pattern).search(text) if possible else None
-        if match:
+        if possible and (match := compiled(pattern).search(text)):
             found[entry["fact"]] = entry.get("value", next(filter(None, match.groups()), ""))
     name = found.pop("name", "")
     number = found.pop("capability", None) or capability(text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpukit.project.data import data
-from gpukit.project.stack import version
+from gpukit.project.versions import version
 
 PROJECT = "project"
 NATIVE = "native"
