@@ -98,8 +98,6 @@ class Machine:
             if isinstance(mine, (Engine, Torch)):
                 stated = {name: value for name, value in vars(mine).items() if value is not None}
                 known[each.name] = replace(theirs, **stated)
-            elif each.name == "packages":
-                known[each.name] = {**(theirs or {}), **(mine or {})} or None
             else:
                 known[each.name] = theirs if mine is None else mine
         return Machine(**known)
