@@ -76,6 +76,10 @@ def test_nothing_is_wrong_with_a_healthy_machine(host, make_stack, name):
     assert problems(findings) == {}
 
 
+def full_cache(folder):
+    return 3.0 if folder.endswith("uv") else 200.0
+
+
 ASLEEP = RefusalError("The GPU is asleep.", kind="gpu", output="it sleeps")
 LATE = Result(None, err="no answer in 6 s", timed_out=True)
 NO_HANDLE = "Unable to determine the device handle for GPU 0000:01:00.0:"
@@ -120,7 +124,7 @@ FAULTS = [
     ("driver", "driver-half-installed", smi(12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.")),
     ("engine", "credential-helper", {"info": Result(1, "", CREDENTIALS)}),
     ("gpu", "docker-hangs", {"refusal": RefusalError("?", id="docker-hangs")}, "sudo systemctl restart docker"),
-    ("disk", "environment-does-not-fit", {"native": True, "free_gb": lambda folder: 3.0}, "du -xh"),
+    ("disk", "environment-does-not-fit", {"native": True, "free_gb": full_cache}, "du -xh"),
     ("running", "gpu-lost", {"inside": Result(9, "", f"{NO_HANDLE} GPU is lost.  Reboot the system\n")}),
     ("gpu", "wrong-architecture", {"refusal": explain(LDCACHE, "It cannot be asked")}),
     ("gpu", "gpu-refused", {"refusal": ASLEEP}),
