@@ -177,8 +177,8 @@ def container():
             "loader": on("", workers=2, equal=True, seconds=0.4),
             "collective": on("", kind="gloo", ranks=2, silent=[], wrong=[], message="", ended=[0, 0], seconds=0.5),
             "training": (
-                on("cuda:0", start=0, losses=losses, again=losses),
-                on("cuda:0", start=5, losses=losses[5:], again=[]),
+                on("cuda:0", start=0, losses=losses),
+                on("cuda:0", start=5, losses=losses[5:]),
             ),
             "memory_patterns": (on("cuda:0", bytes=1 << 30, wrong=[], others=0, seconds=0.2, **room),),
             "transfers": (on("cuda:0", pinned=True, to=52.0, **{"from": 53.0}, card=link),),

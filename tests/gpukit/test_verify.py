@@ -242,10 +242,9 @@ def card(**changes):
     return {"smi": Smi("580.95.05", (Card("NVIDIA H100 80GB HBM3", "GPU-1", **changes),))}
 
 
-def losses(values=None, again=None, repeated=None, start=5):
+def losses(values=None, again=None, start=5):
     values = values or [1.4 - 0.02 * step for step in range(10)]
-    whole = on(start=0, losses=values, again=repeated or values)
-    return {"training": (whole, on(start=start, losses=again or values[5:], again=[]))}
+    return {"training": (on(start=0, losses=values), on(start=start, losses=again or values[5:]))}
 
 
 def unmet(requirement, package, seen, **more):
@@ -390,7 +389,6 @@ FAULTS = [
     ("imports", "package-import-broken", imported("ModuleNotFoundError", "No module named 'pyarrow.lib'"), "datasets"),
     ("imports", "package-import-crashes", imported("Death", "was ended by SIGSEGV"), "datasets"),
     ("imports", "package-broken-on-gpu", imported("RuntimeError", "?", called=True), "datasets"),
-    ("training", "not-deterministic", losses(repeated=[9.0] * 10)),
     ("gemm", "slow-gpu", gemm(60, "NVIDIA GeForce RTX 4090")),
     ("clocks", "gpu-heat", gemm(60, slowed=["hw_thermal_slowdown", "hw_slowdown"])),
     ("clocks", "gpu-power-brake", gemm(60, slowed=["hw_power_brake_slowdown"])),

@@ -2,7 +2,6 @@
 
 import json
 import os
-from datetime import date
 
 import jsonschema
 import pytest
@@ -299,14 +298,6 @@ def test_containers_as_docker_describes_them():
     ]
     assert list(containers(json.dumps(described))) == [Container("demo-dev", running=True, gpu=True)]
     assert list(containers("no JSON")) == []
-
-
-def test_this_machine(stack_file):
-    host = Host(load(stack_file()))
-    assert isinstance(host.today, date)
-    assert host.system in ("linux", "wsl", "macos", "windows")
-    assert host.free_gb("/") > 0
-    assert host.free_gb("/no/such/folder") is None
 
 
 def test_messages_of_the_engine_hide_names(host, make_stack, monkeypatch):

@@ -117,13 +117,6 @@ def test_a_rented_host_with_an_older_driver_is_given_back(rented):
     assert "Give this machine back" not in found["driver"]["remedy"]
 
 
-@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 3)])
-def test_a_card_of_another_target_is_a_warning(rented, options, code):
-    given, found = rented("NVIDIA H100 80GB HBM3, 580.95.05, 9.0", *options)
-    assert (given, found["card"]["status"]) == (code, "WARN")
-    assert {each["status"] for id, each in found.items() if id != "card"} <= {"PASS", "SKIP"}
-
-
 @pytest.mark.parametrize(("gpus", "busy"), [("all", "WARN"), ("0", "PASS"), ("1", "WARN"), ("GPU-1", "WARN")])
 def test_only_the_requested_gpus_have_to_be_free(project, monkeypatch, gpus, busy):
     memory = "<fb_memory_usage><total>100 MiB</total><used>{} MiB</used></fb_memory_usage>"

@@ -12,9 +12,6 @@ from gpukit.host.memory import CAP, usual
 from gpukit.project.stack import Stack, version
 from gpukit.verify.torch_process import TorchError, torch_check
 
-# torch compares the capability with the highest that it was compiled for, but code for 12.0 runs on 12.1.
-HARMLESS = "torch's warning about its maximum capability is harmless: code for {have} runs on {own}"
-
 
 def on_cpu(probes: Any, stack: Stack) -> bool:
     """Whether this container is meant to run without a GPU."""
@@ -126,8 +123,8 @@ def kernels(probes: Any, stack: Stack) -> Finding:
             return problem("only-ptx", seen, f"compiled kernels for {device.capability} ({device.name})")
     if "cuda capability" in probes.devices.message.lower():
         own = probes.devices.found[0].capability
-        have = [name for name in sass if runs(own, (name,), ())]
-        seen += f"; {HARMLESS.format(have=have[-1] if have else own, own=own)}"
+        have = [name for name in sass if runs(own, (name,), ())] or [own]
+        seen += f"; torch's warning about its maximum capability is harmless: code for {have[-1]} runs on {own}"
     return passed(seen)
 
 
