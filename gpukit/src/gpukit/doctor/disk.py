@@ -92,7 +92,7 @@ def folder(info: dict[str, Any]) -> str:
 
 def least_room(probes: Any, folders: list[str]) -> tuple[float, str] | None:
     """The least free space in gigabytes, and in which of these folders; None if it is unknown."""
-    known = [(free, folder) for folder in folders for free in (probes.free_gb(folder),) if free is not None]
+    known = [(free, folder) for folder in folders if (free := probes.free_gb(folder)) is not None]
     return min(known, default=None)
 
 
