@@ -333,15 +333,6 @@ def test_a_new_release_arrives_everywhere_at_once(
     assert Validation(mine).problems() == []
 
 
-def test_a_new_release_arrives_on_untouched_answers(template: Path, project: Callable[..., Path]) -> None:
-    mine = project()
-    before = stack(mine)["release"]
-    add_release(template, "wheel")
-    release(template)
-    update(mine)
-    assert before != stack(mine)["release"] == RELEASES["wheel"][0]
-
-
 def test_an_uncertain_release_does_not_arrive(template: Path, project: Callable[..., Path]) -> None:
     mine = project()
     before = stack(mine)
@@ -366,40 +357,18 @@ def test_a_pin_stays(template: Path, project: Callable[..., Path], base: str) ->
     assert answers(mine)["release"] == PINS[base]
 
 
-@pytest.mark.parametrize(
-    ("days", "notice"),
-    [
-        (91, ""),
-        (
-            90,
-            "The support of ngc 26.06 ends in 90 days, on {end}. `./launch update --answers release=current`",
-        ),
-        (
-            -1,
-            "The support of ngc 26.06 ended on {end}. `./launch update --answers release=current`",
-        ),
-    ],
-)
 def test_the_end_of_a_pin_is_announced(
-    template: Path,
-    project: Callable[..., Path],
-    copier: object,
-    capfd: pytest.CaptureFixture[str],
-    days: int,
-    notice: str,
+    template: Path, project: Callable[..., Path], copier: object, capfd: pytest.CaptureFixture[str]
 ) -> None:
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
     mine = project(base="ngc", release="26.06")
-    end = str(datetime.date.today() + datetime.timedelta(days=days))
+    end = str(datetime.date.today() + datetime.timedelta(days=9))
     images = template / "catalogue/images.yml"
     entry = re.search(r'    "26\.06":\n.*?end_of_life: null', images.read_text(encoding="utf-8"), re.S)[0]
     change(images, entry, entry.replace("end_of_life: null", f'end_of_life: "{end}"'))
     release(template)
     update(mine, hooks=True)
-    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("validate: notice: ")]
-    assert [line.removeprefix("validate: notice: ").startswith(notice.format(end=end)) for line in lines] == [
-        True
-    ] * bool(notice)
+    assert f"validate: notice: The support of ngc 26.06 ends in 9 days, on {end}. " in capfd.readouterr().out
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -436,24 +405,6 @@ def test_an_update_is_small_and_keeps_your_edits(template: Path, project: Callab
     assert "ENV MINE=1" in (mine / "Dockerfile").read_text(encoding="utf-8")
     assert "\nPlates.\n" in (mine / "README.md").read_text(encoding="utf-8")
     assert Validation(mine).problems() == []
-
-
-def test_the_new_wheel_is_written_despite_a_conflict(
-    template: Path, project: Callable[..., Path], copier: object
-) -> None:
-    copier.setenv("GPU_TEMPLATE_SMOKE", "off")
-    mine = project()
-    vendor.put(writer.for_project(template / "gpukit"), mine)
-    change(mine / "stack.json", f'"release": "{stack(mine)["release"]}"', '"release": "mine"')
-    commit(mine)
-    add_release(template, "wheel")
-    with (template / "gpukit/src/gpukit/doctor/driver.py").open("a") as file:
-        file.write("\n\ndef added() -> None:\n    pass\n")
-    release(template)
-    update(mine, hooks=True)
-    assert {line.split("\t")[1] for line in git("ls-files", "-u", cwd=mine).splitlines()} == {"stack.json"}
-    new = writer.file_name(writer.for_project(template / "gpukit"))
-    assert [path.name for path in (mine / "vendor").iterdir()] == [new]
 
 
 def test_a_clone_has_its_wheel_and_runs(project: Callable[..., Path], tmp_path: Path, copier: object) -> None:
@@ -548,28 +499,3 @@ def test_a_retired_machine_stays_in_projects_that_use_it(
     update(mine)
     assert stack(mine) == before
     assert {name: answers(mine)[name] for name in given} == given
-
-
-def test_a_wrong_answer_changes_nothing(project: Callable[..., Path]) -> None:
-    mine = project()
-    command = [sys.executable, "-m", "copier", "update", "--trust", "--defaults", "-T", "--vcs-ref", OLD]
-    done = subprocess.run([*command, "-d", "hardware=rtx-60", str(mine)], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert 'hardware: Unknown value "rtx-60"; the choices are rtx-50, ' in done.stderr
-    assert clean(mine)
-
-
-def test_a_project_can_be_a_folder_of_a_repository(template: Path, tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    mine = fresh(template, repository / "training")
-    (repository / "other.txt").write_text("other\n")
-    git("init", "-q", cwd=repository)
-    commit(repository, "generated")
-    (mine / "notebooks/quickstart.ipynb").write_text("{}\n")
-    commit(repository)
-    add_release(template, "wheel")
-    release(template)
-    update(mine)
-    assert stack(mine)["release"] == RELEASES["wheel"][0]
-    assert (mine / "notebooks/quickstart.ipynb").read_text() == "{}\n"

@@ -85,16 +85,3 @@ def test_readme_and_the_page_show_the_same_table(container, make_stack):
         assert write.readme(shown, []) == write.readme(text, [])
     with pytest.raises(ValueError, match="no <!--"):
         write.readme("# A README without marks\n", [])
-
-
-@pytest.mark.parametrize("change", ["| GPU of mine | - |\n", ""])
-def test_a_table_edited_by_hand_is_noticed(monkeypatch, tmp_path, capsys, change):
-    edited = tmp_path / "README.md"
-    edited.write_text(
-        write.README.read_text(encoding="utf-8").replace(write.MARKS[1], change + write.MARKS[1]), "utf-8"
-    )
-    monkeypatch.setattr(write, "README", edited)
-    monkeypatch.setattr(write, "ROOT", tmp_path)
-    monkeypatch.setattr(write, "TROUBLESHOOTING", tmp_path / "none")
-    assert write.main(["--check"]) == 1
-    assert ("README.md is out of date" in capsys.readouterr().err) == bool(change)

@@ -28,6 +28,7 @@ from gpukit.jobs.runners import Container
 from gpukit.jobs.service import application
 from gpukit.jobs.table import FINAL, MIGRATIONS, Table
 from gpukit.project.messages import RefusalError
+from tests.conftest import until
 from tests.jobs.test_slurm import RECORD
 
 SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
@@ -72,10 +73,7 @@ class Queue:
         return [job["state"] for job in self.table.recent(1000)]
 
     def until(self, holds: Callable[[], Any], seconds: float = 60) -> None:
-        end = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < end, self.table.recent(1000)
-            time.sleep(0.02)
+        until(holds, seconds, lambda: self.table.recent(1000))
 
     def until_states(self, *states: str) -> None:
         self.until(lambda: self.states() == [*states])
