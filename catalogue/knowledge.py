@@ -27,7 +27,7 @@ from catalogue.check import explained, place
 from catalogue.support import parse
 from gpukit.errors.conditions import PREDICATES
 from gpukit.errors.machine import Machine
-from gpukit.findings.causes import COMMANDS, FILTERS, PLACEHOLDER, names_of
+from gpukit.findings.causes import COMMANDS, FILTERS, PLACEHOLDER, REQUIREMENTS, names_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "knowledge"
@@ -182,7 +182,7 @@ def unknown_names(text: str, captured: set[str] | None) -> set[str]:
     for found in PLACEHOLDER.finditer(text):
         if found[2] and found[2] not in FILTERS:
             return {f"the filter {found[2]}"}
-    needed = {name for name in names_of(text) if not name.startswith("machine.")} - set(COMMANDS["project"])
+    needed = {name for name in names_of(text) if not name.startswith("machine.")} - {REQUIREMENTS, *COMMANDS["project"]}
     return set() if captured is None else needed - captured
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -322,6 +323,12 @@ def nothing(root: Path) -> None:
         ),
         ({"a/requirements.txt": "torch\n", "b/requirements.txt": "torch\n"}, nothing, "adopt-workspace"),
         ({"requirements-cpu.txt": "torch\n", "requirements-gpu.txt": "torch\n"}, nothing, "adopt-which"),
+        ({"a.yml": "channels:\ndependencies:\n", "b.yml": "channels:\ndependencies:\n"}, nothing, "adopt-which"),
+        (
+            {"requirements-dev.txt": "ruff\n", "a/pyproject.toml": "[project]\nname='a'\n", "b/setup.py": ""},
+            nothing,
+            "adopt-workspace",
+        ),
     ],
 )
 def test_what_cannot_be_adopted(
@@ -374,6 +381,7 @@ def project(*lines: str, groups: str = "") -> dict[str, str]:
         ({"requirements.txt": "-r more.txt\n", "more.txt": "torch<2.0\n"}, [], "more.txt"),
         (project("torch>=2.7", "torch<2.4"), [], "pyproject.toml"),
         (project("torch~=1.12"), [], "pyproject.toml"),
+        ({"requirements.txt": "torchaudio==2.0.2\n"}, [], "requirements.txt"),
         (project("torch>=2.7", groups="[dependency-groups]\ndev = ['torch==2.2.0']\n"), [], "pyproject.toml"),
         (
             project("numpy", groups="[project.optional-dependencies]\ngpu = ['torch==1.9']\n"),
@@ -394,7 +402,6 @@ def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
     where: str,
     tmp_path: Path,
     adopt: Callable[..., int],
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     root = repository(tmp_path / "theirs", files)
     before = tree(root)
@@ -403,9 +410,19 @@ def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
     assert error.value.id in ("torch-range-unavailable", "torch-ranges-contradict")
     assert where in str(error.value)
     assert tree(root) == before
-    capsys.readouterr()
-    assert adopt(root, *arguments, "--extra=torch") == 0, "a line of extra.txt replaces theirs"
+
+
+def test_what_the_refusal_of_a_range_says_helps(
+    tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch==2.0.1\ntorchaudio==2.0.2\n"})
+    with pytest.raises(RefusalError) as error:
+        adopt(root)
+    said = re.search(r"`gpukit adopt (.*?)`", str(error.value))
+    assert said
+    assert adopt(root, *shlex.split(said[1])) == 0
     assert "excludes torch" not in capsys.readouterr().err
+    assert all(versions.allows(line, "2.14.1") for line in image_requirements(root, tmp_path))
 
 
 @pytest.fixture
@@ -416,19 +433,17 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
         yield found
 
 
-@pytest.mark.parametrize("pins", ["torchvision==0.15.2", "one"])
 def test_a_package_that_pins_another_torch_is_named_before_a_build(
-    pins: str, web: Web, tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    web: Web, tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
     web.package("torch", "2.14.1-py3-none-any", "2.0.1-py3-none-any")
-    web.package("torchvision", "0.15.2-py3-none-any", v0_15_2=["torch==2.0.1"])
     web.package("one", "1.0-py3-none-any", v1_0=["torch==2.0.1"])
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{web.url}/simple")
     monkeypatch.setenv("UV_INDEX", f"pytorch={web.url}/simple")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(trial, "terminal", lambda: False)
-    root = repository(tmp_path / "theirs", {"requirements.txt": f"torch\n{pins}\n"})
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch\none\n"})
     assert refusal(adopt, root) == "adopt-packages-contradict"
 
 
@@ -444,6 +459,7 @@ def test_a_package_that_pins_another_torch_is_named_before_a_build(
         ("torch~=2.4.0", "2.5.0", False),
         ("torch!=2.9.1,>2", "2.9.1", False),
         ("torch", "2.14.1", True),
+        ("torch (==2.9.*)", "2.9.1", True),
         ("torch~=nightly", "2.14.1", True),
     ],
 )
@@ -452,6 +468,7 @@ def test_ranges_of_versions(requirement: str, version: str, allowed: bool) -> No
 
 
 def test_the_range_of_torch_chooses_the_release() -> None:
+    assert choose.choose(["rtx-40"], [Line("torchvision==0.24.1", "f")], {}).torch.startswith("2.9.")
     for text in ("torch", "torch==2.9.1", "torch<2.9", "torch==2.9.1 ; sys_platform == 'linux'"):
         found = choose.choose(["rtx-40"], [Line(text, "f")], {})
         assert versions.allows(text, found.torch)
@@ -642,16 +659,74 @@ def test_conda_beside_more_requirements(tmp_path: Path) -> None:
     assert any("-c limits.txt" in each for each in found.left_out)
 
 
+SETUP = "from setuptools import setup\nEXTRAS = {'dev': ['ruff'], 'all': 'ruff\\nregex'}\n"
+CONDA = "name: e\nchannels: [pytorch]\ndependencies:\n  - einops\n"
+
+
 @pytest.mark.parametrize(
-    ("file", "text"),
+    ("files", "more", "expected"),
     [
-        ("setup.py", "from setuptools import setup\nsetup(name='p', install_requires='torch\\nnumpy')\n"),
-        ("setup.cfg", "[metadata]\nname = p\n[options]\ninstall_requires = file: requirements.txt\n"),
+        ({"setup.py": f"{SETUP}setup(name='p', install_requires='torch\\nnumpy')\n"}, [], {"torch", "numpy"}),
+        (
+            {
+                "setup.cfg": "[metadata]\nname = p\n[options]\ninstall_requires = file: requirements.txt\n",
+                "requirements.txt": "torch\nnumpy\n",
+            },
+            [],
+            {"torch", "numpy"},
+        ),
+        (
+            {"setup.py": f"{SETUP}setup(name='p', install_requires=['torch'], extras_require=EXTRAS)\n"},
+            ["all"],
+            {"torch", "ruff", "regex"},
+        ),
+        (
+            {"setup.cfg": "[metadata]\nname = p\n[options.extras_require]\ndev =\n    ruff\n", "a.py": "import x\n"},
+            ["dev"],
+            {"ruff"},
+        ),
+        (
+            {
+                "pyproject.toml": "[project]\nname = 'p'\ndynamic = ['dependencies']\n"
+                "[tool.hatch.metadata.hooks.requirements_txt]\nfiles = ['needs.txt']\n",
+                "needs.txt": "einops\n",
+            },
+            [],
+            {"einops"},
+        ),
+        (
+            {
+                "pyproject.toml": "[project]\nname = 'p'\ndependencies = ['torch', 'deep_ep', 'pinned']\n"
+                "[tool.uv]\ndev-dependencies = ['ruff']\noverride-dependencies = ['protobuf<6']\n"
+                "[tool.uv.sources]\npinned = [{url = 'https://a/b.whl', group = 'a'}]\n"
+                "deep_ep = [{index = 'a', marker = 'python_version > \"3\"'}]\n"
+                "[tool.pdm.dev-dependencies]\ntest = ['pytest']\n",
+            },
+            [],
+            {"torch", "deep_ep", "ruff", "pytest"},
+        ),
+        ({"requirements.txt": "torch\n", "requirements-gpu.txt": "regex\n"}, [], {"torch"}),
+        (
+            {"requirements.txt": "torch\n", "requirements-gpu.txt": "regex\n"},
+            ["requirements-gpu.txt"],
+            {"torch", "regex"},
+        ),
+        ({"cpu.yml": CONDA, "gpu.yaml": CONDA, "ci.yml": "name: x\n"}, ["gpu.yaml"], {"einops"}),
+        ({"gpu.yaml": CONDA, "requirements-dev.txt": "ruff\n"}, [], {"einops"}),
+        (
+            {"requirements-dev.txt": "ruff\n", "setup.py": "import setuptools\n", "train.py": "import torch\n"},
+            [],
+            {"torch"},
+        ),
     ],
 )
-def test_requirements_of_setuptools_in_other_forms(file: str, text: str, tmp_path: Path) -> None:
-    root = repository(tmp_path / "theirs", {file: text, "requirements.txt": "torch\nnumpy\n"})
-    assert {line.text for line in look.look(root, []).lines} == {"torch", "numpy"}
+def test_where_dependencies_can_stand(
+    files: dict[str, str], more: list[str], expected: set[str], tmp_path: Path
+) -> None:
+    found = look.look(repository(tmp_path / "theirs", files), more)
+    assert {line.text for line in found.lines} | {*found.extra} == expected
+    for unused in {"pinned", "protobuf<6"} & {*re.findall(r"pinned|protobuf<6", str(files))}:
+        assert any(unused in each for each in found.left_out), "what is not installed is named"
 
 
 @pytest.mark.parametrize(

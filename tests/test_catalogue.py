@@ -222,7 +222,11 @@ def test_one_card_is_under_one_id():
     cards = [(card["name"], card.get("form"), size) for _, card in CARDS for size in card["memory_gb"]]
     assert len(cards) == len(set(cards)) > 180
     names = [card["name"] for _, card in CARDS]
-    assert all((names.count(card["name"]) > 1) == ("form" in card) or card.get("form") == "laptop" for _, card in CARDS)
+    for _, card in CARDS:
+        both = names.count(card["name"]) > 1
+        assert both == ("form" in card) or card.get("form") == "laptop", (
+            f"{card}: `form` is for a laptop's card, and for a desktop card whose name a laptop's has too"
+        )
 
 
 @pytest.mark.parametrize(

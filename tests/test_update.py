@@ -16,6 +16,7 @@ import pytest
 import yaml
 from copier import run_copy, run_update
 
+from gpukit.project.pyproject import Requirements
 from gpukit.wheel import vendor, writer
 from tests.conftest import HERE, ROOT, git, quick
 
@@ -165,7 +166,7 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     pyproject = mine / "pyproject.toml"
     package = mine / "src/my_gpu_project"
     change(pyproject, 'version = "0.1.0"', 'version = "1.2.3"')
-    change(pyproject, '    "tyro>=1.0,<2",\n', '    "tyro>=1.0,<2",\n    "einops>=0.8",\n')
+    pyproject.write_text(Requirements(pyproject.read_text(encoding="utf-8")).set("einops>=0.8"), encoding="utf-8")
     change(mine / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
     change(mine / "AGENTS.md", "## Commands\n", "## Review\n\nBy Ann.\n\n## Commands\n")
     change(mine / ".devcontainer/devcontainer.json", '"init": true,', '"init": true, // mine\n  "features": {},')
@@ -177,6 +178,7 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     (mine / "notebooks/second.ipynb").write_text("{}\n")
     commit(mine)
     change(template / "template/pyproject.toml.jinja", "line-length = 120", "line-length = 100")
+    change(template / "template/pyproject.toml.jinja", "    # your own", '    "more>=1",\n    # your own')
     change(template / "template/AGENTS.md.jinja", "## This hardware\n", "## The hardware\n")
     change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
     for file in (*(template / "template/src").glob("*/*train.py*"), template / "template/tests/test_train.py.jinja"):
@@ -188,7 +190,8 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     update(mine)
     assert git("ls-files", "-u", cwd=mine) == ""
     text = pyproject.read_text(encoding="utf-8")
-    assert 'version = "1.2.3"' in text and '"einops>=0.8",' in text and "line-length = 100" in text
+    assert 'version = "1.2.3"' in text and '"einops>=0.8",' in text
+    assert '"more>=1",' in text and "line-length = 100" in text
     assert 'CMD ["bash", "-l"]' in (mine / "Dockerfile").read_text(encoding="utf-8")
     assert "\nPlates.\n" in (mine / "README.md").read_text(encoding="utf-8")
     agents = (mine / "AGENTS.md").read_text(encoding="utf-8")

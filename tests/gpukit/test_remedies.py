@@ -29,6 +29,8 @@ from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE
 from gpukit.host import stacks
 from gpukit.host.cards import data
 from gpukit.host.refusals import BUILD_KINDS
+from gpukit.project.location import ADOPTED
+from gpukit.project.messages import as_called
 from gpukit.project.pyproject import matches
 from gpukit.verify import main as verify
 from tests.conftest import ROOT
@@ -214,6 +216,28 @@ def test_native_commands_have_the_option() -> None:
 
 def test_outside_a_project_no_sentence_mentions_launch() -> None:
     assert [each for each in of_causes(project=False) if "./launch" in each.text] == []
+
+
+def test_in_an_adopted_repository_sentences_name_its_files(tmp_path, monkeypatch) -> None:
+    stack = tmp_path / ADOPTED["stack.json"]
+    stack.parent.mkdir()
+    stack.write_text('{"dependencies": ["pyproject.toml#dev", "more.txt"]}')
+    monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
+    forms = [text for each in data("knowledge")["causes"] for text in vars(causes.cause(each)).values()]
+    texts = [
+        causes.worded(text, place) for text in forms if isinstance(text, (str, dict)) for place in (PROJECT, NATIVE)
+    ]
+    assert [text for text in texts if re.search(r"(?<![\w/])(apt\.txt|stack\.json|\.env(?![.\w])|vendor/)", text)] == []
+    assert any(".gpukit/apt.txt" in text for text in texts)
+    remedy = causes.cause("requirements-conflict").remedy
+    assert "in pyproject.toml, more.txt or .gpukit/extra.txt" in causes.worded(remedy, PROJECT)
+    assert (
+        as_called("`A=1` in .env, not .env.example or x/apt.txt")
+        == "`A=1` in .gpukit/.env, not .env.example or x/apt.txt"
+    )
+    stack.unlink()
+    assert as_called("apt.txt") == "apt.txt"
+    assert causes.worded(remedy, PROJECT).endswith("in pyproject.toml.")
 
 
 # Remedies that lead back

@@ -28,6 +28,7 @@ from gpukit.jobs.commands import lines, show
 from gpukit.jobs.metrics import registry
 from gpukit.jobs.progress import TAIL, progress, run_of, training_since
 from gpukit.jobs.table import Table
+from gpukit.project.location import ADOPTED
 from tests.conftest import ROOT, cannot
 from tests.jobs.test_service import Service, project
 from tests.ports import free_port
@@ -80,6 +81,23 @@ def test_progress_of_a_run(tmp_path: Path) -> None:
     retried = progress(tmp_path, {**JOB, "started": time.time() + 60})
     assert (retried["loss"], retried["samples_per_second"]) == (0.0058, None), "the speed was that of another job"
     assert progress(tmp_path, {**JOB, "starts": 0}) is None
+
+
+@pytest.mark.parametrize("place", ["", ".gpukit/jobs/7", ".gpukit/outputs/job-7-files"])
+def test_progress_in_an_adopted_repository_is_where_its_job_writes(place: str, tmp_path: Path) -> None:
+    root = tmp_path / "theirs"
+    stack = root / ADOPTED["stack.json"]
+    stack.parent.mkdir(parents=True)
+    stack.write_text("{}")
+    job = {**JOB, "id": 7}
+    assert progress(root, job) is None
+    outside = write_run(tmp_path)
+    (root / "outputs").mkdir()
+    (root / "outputs/job-1").symlink_to(outside)
+    assert progress(root, job) is None, "the link leads elsewhere"
+    (root / "outputs/job-1").unlink()
+    write_run(root / place)
+    assert progress(root, job)["step"] == 1450
 
 
 @pytest.mark.parametrize(

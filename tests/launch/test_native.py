@@ -34,6 +34,7 @@ from gpukit.host.facts import arch
 from gpukit.host.project import Project
 from gpukit.launch import environment, native
 from gpukit.launch.environment import Environment
+from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
 from gpukit.wheel import writer
 from tests.conftest import cannot, started, until
@@ -473,6 +474,18 @@ def test_what_changes_in_pyproject_is_installed(fresh: Native) -> None:
     (fresh.root / "requirements.txt").write_text("fruit==7.0\n")
     assert "requirements.txt pins fruit==7.0" in fresh.refused("run", "--", "true")
     assert fresh.torch() == "2.13.0+cpu"
+
+
+def test_an_adopted_repository_whose_files_name_no_torch(fresh: Native) -> None:
+    """And whose settings of uv would forbid the Python."""
+    (fresh.root / "vendor").rename(fresh.root / ".gpukit")
+    for name in ("stack.json", "Dockerfile", ".devcontainer/devcontainer.json", ".devcontainer/cpu/devcontainer.json"):
+        (fresh.root / ADOPTED[name]).parent.mkdir(exist_ok=True)
+        (fresh.root / name).rename(fresh.root / ADOPTED[name])
+    (fresh.root / "pyproject.toml").write_text("[tool.uv]\npython-preference = 'only-managed'\n")
+    (fresh.root / ".gpukit/extra.txt").write_text("fruit\n")
+    done = fresh.launch("run", "--", "python", "-c", "import fruit, torch; print(torch.__version__)")
+    assert done.stdout.strip() == "2.13.0+cpu", done.stderr
 
 
 @pytest.mark.slow

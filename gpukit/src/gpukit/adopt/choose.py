@@ -21,9 +21,24 @@ class Choice(NamedTuple):
     answers: dict[str, str]
 
 
-def asked(lines: list[Line], python: str = "3.12") -> list[Line]:
-    """The requirements that say which PyTorch."""
-    return [line for line in lines if line.name == "torch" and versions.applies(line.text, python)]
+# By how much the minor version is above that of the torch 2.x that it is built for.
+# https://github.com/pytorch/vision#installation, https://docs.pytorch.org/audio/stable/installation.html (2026-11-26)
+BUILT = {"torchvision": 15, "torchaudio": 0}
+
+
+def asked(lines: list[Line], python: str = "3.12") -> list[tuple[Line, str]]:
+    """The requirements that say which PyTorch, and its range in each."""
+    applying = [line for line in lines if versions.applies(line.text, python)]
+    found = [(line, line.text if line.name == "torch" else paired(line)) for line in applying]
+    return [(line, text) for line, text in found if text]
+
+
+def paired(line: Line) -> str:
+    """The range of torch that a pinned release of torchvision or torchaudio is built for."""
+    pins = [bound for sign, bound in versions.clauses(line.text) if sign == "==" and line.name in BUILT]
+    release = [*versions.key(pins[0])[0], 0][:2] if pins else []
+    minor = release[1] - BUILT[line.name] if release else -1
+    return f"torch==2.{minor}.*" if minor >= 0 and release[0] in (0, 2) else ""
 
 
 def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> Choice:
@@ -37,22 +52,25 @@ def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> Choice:
     if not possible:
         raise RefusalError(f"No release of PyTorch runs on all of {', '.join(ids)}: adopt it for one of them.")
     for base, name, torch in possible:
-        if all(versions.allows(line.text, torch) for line in wanted):
+        if all(versions.allows(text, torch) for _, text in wanted):
             first = (base, name) == possible[0][:2]
             return Choice(base, name, torch, {} if first else {"base": base, "release": name})
-    shown = " and ".join(f"{line.text} ({line.file})" for line in wanted)
+    shown = " and ".join(f"{line.text} ({line.file})" for line, _ in wanted)
+    others = "".join(
+        f" --extra {name}" for name in dict.fromkeys(line.name for line, _ in wanted if line.name in BUILT)
+    )
     confirmed = [each for each in possible if data("stacks")["releases"][each[0]][each[1]]["confirmed"]]
-    near = nearest(confirmed or possible, wanted)
+    near = nearest(confirmed or possible, [text for _, text in wanted])
     if near is None:
         raise RefusalError(
-            f"No PyTorch can be both: {shown}. A line such as `torch` in {EXTRA} replaces them: `gpukit adopt "
-            f"--extra torch`.",
+            f"No PyTorch fits both: {shown}. A line such as `torch` in {EXTRA} replaces them: `gpukit adopt "
+            f"--extra torch{others}`.",
             id="torch-ranges-contradict",
         )
     version = ".".join(near.split("+")[0].split(".")[:2])
     raise RefusalError(
-        f"No release of PyTorch for {', '.join(ids)} is {shown}; the nearest is {near.split('+')[0]}. If that serves, "
-        f"`gpukit adopt --extra 'torch>={version}'` replaces the line, in {EXTRA}.",
+        f"No release of PyTorch for {', '.join(ids)} fits {shown}; the nearest is {near.split('+')[0]}. If that "
+        f"serves, `gpukit adopt --extra 'torch>={version}'{others}` replaces that, in {EXTRA}.",
         id="torch-range-unavailable",
     )
 
@@ -71,11 +89,11 @@ def candidates(ids: list[str], given: dict[str, str]) -> list[tuple[str, str, st
     return found
 
 
-def nearest(possible: list[tuple[str, str, str]], wanted: list[Line]) -> str | None:
-    """The release that is nearest to what is asked; None if no version at all is."""
-    bounds = [bound for line in wanted for _, bound in versions.clauses(line.text)]
+def nearest(possible: list[tuple[str, str, str]], wanted: list[str]) -> str | None:
+    """The release that is nearest to these ranges; None if no version at all is in all of them."""
+    bounds = [bound for text in wanted for _, bound in versions.clauses(text)]
     tried = [*bounds, *(f"{major}.{minor}.{patch}" for major in (1, 2) for minor in range(30) for patch in range(3))]
-    if not any(all(versions.allows(line.text, each.rstrip(".*")) for line in wanted) for each in tried):
+    if not any(all(versions.allows(text, each.rstrip(".*")) for text in wanted) for each in tried):
         return None
     middle = max(map(versions.key, bounds))
 

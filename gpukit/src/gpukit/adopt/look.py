@@ -24,6 +24,16 @@ USERS = (EXTRA, ADOPTED["apt.txt"], ADOPTED[".env"])  # the user's own from the 
 COMMIT = 'git add -A && git commit -m "..."'
 PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
+UNREAD = ("Pipfile", "pixi.toml")  # which name dependencies, too
+EXTENSIONS = (
+    "setup.py's extensions: `./launch run -- python setup.py build_ext --inplace` compiles them in the container"
+)
+TOOLS = re.compile(r"dev|test|doc|lint|build|ci\b")  # in the name of a file: what a run of the program does not need
+# The settings of builds, in [tool], that name the files of dynamic dependencies.
+DYNAMIC = (
+    ("setuptools", "dynamic", "dependencies", "file"),
+    ("hatch", "metadata", "hooks", "requirements_txt", "files"),
+)
 # Packages whose modules have other names, as their own documentation says (2026-11-26).
 PACKAGES = {
     "absl": "absl-py",
@@ -41,6 +51,7 @@ PACKAGES = {
     "sklearn": "scikit-learn",
     "umap": "umap-learn",
     "yaml": "pyyaml",
+    "z3": "z3-solver",
 }
 # Conda's names of what the package index calls otherwise; None: the image brings it, or has it from its system.
 CONDA_NAMES = {
@@ -100,7 +111,7 @@ def refuse(root: Path) -> None:
         raise RefusalError(".devcontainer is a link: make it a folder first.", id="adopt-taken")
     refuse_workspace(root)
     toplevel = Path(top.out.strip("\n")).resolve()
-    own = [name for name in (*PROJECT_FILES, *CONDA) if (root / name).is_file()] or requirement_files(root)
+    own = [name for name in PROJECT_FILES if (root / name).is_file()] or requirement_files(root) or conda_files(root)
     if toplevel != root.resolve() and not own:
         raise RefusalError(
             f"This folder names no dependencies: run `gpukit adopt` in the repository's root, {toplevel}, or in a "
@@ -131,7 +142,7 @@ def refuse_workspace(root: Path) -> None:
     project = dependencies.Project(root) if (root / "pyproject.toml").is_file() else None
     workspace = project is not None and "workspace" in project.tool.get("uv", {})
     own = (project is not None and project.name) or any((root / name).is_file() for name in ("setup.cfg", "setup.py"))
-    own = own or requirement_files(root) or any((root / name).is_file() for name in CONDA)
+    own = own or main_files(requirement_files(root)) or conda_files(root)
     if not own and not members:
         members = sorted(path.parent.name for path in root.glob("*/requirements.txt"))
     if len(members) > 1 and (workspace or not own):
@@ -158,41 +169,85 @@ def look(root: Path, more: list[str]) -> Found:
     setup = [name for name in ("setup.cfg", "setup.py") if (root / name).is_file() and not found.sources]
     for name in setup:
         add_setup(root, found, name)
-    names = project.names() if project is not None else []
+    named = any(dependencies.of_file(root, *source.partition("#")[::2]) for source in found.sources)
     own = requirements(root, found)  # without `more`
+    groups = groups_of(root, project)
+    condas = conda_files(root)
+    chosen = [each for each in more if each in condas]
     for each in more:
-        if each in names:
-            found.sources.append(f"pyproject.toml#{each}")
-        elif (root / each).is_file():
+        if each in groups:
+            found.sources.append(groups[each])
+        elif (root / each).is_file() and each not in condas:
             found.sources += dependencies.included_files(root, each)
-        else:
-            known = ", ".join([*names, *files]) or "none"
+        elif each not in condas:
+            known = ", ".join([*groups, *files, *condas]) or "none"
             raise RefusalError(
                 f"There is no extra, group, or file {each} here; there are: {known}.", id="adopt-no-source"
             )
-    named = any(dependencies.of_file(root, *source.partition("#")[::2]) for source in found.sources)
     if not named or (setup and "requirements.txt" in files):
-        add_requirements(root, found, files)
+        add_requirements(root, found, files, more)
+    found.sources = list(dict.fromkeys(found.sources))
     installed = {line.text for line in requirements(root, found)}
-    others = {name: project.requirements(name) for name in names} if project is not None else {}
+    others = {name: dependencies.of_file(root, *source.split("#")) for name, source in groups.items()}
     unused = [name for name, lines in others.items() if not {line.text for line in lines} <= installed]
     unused += [name for name in files if name not in found.sources]
-    found.left_out += [f"{name}: `--with {name}` installs it too" for name in unused]
-    found.sources = list(dict.fromkeys(found.sources))
-    conda = next((name for name in CONDA if (root / name).is_file()), "")
-    if conda and not files and (setup or not own):
-        found.extra, left_out = conda_lines(root, conda)
-        found.origin = conda
+    if condas and not chosen and not main_files(files) and (setup or not own):
+        chosen = [one_of(condas)]
+    for name in chosen:
+        lines, left_out = conda_lines(root, name)
+        found.extra += lines
+        found.origin = name
         found.left_out += left_out
-    elif not requirements(root, found):
+    if not chosen and not requirements(root, found):
         found.extra = imports(root)
         found.origin = "the imports of its scripts"
-    if conda and found.origin != conda:
-        found.left_out.append(f"{conda}: not read, because other files name the dependencies")
+    unused += [name for name in condas if name not in chosen]
+    found.left_out += [f"{name}: `--with {name}` installs it too" for name in unused]
+    found.left_out += [f"{name}: not read; `--extra` names packages" for name in UNREAD if (root / name).is_file()]
+    found.left_out += unapplied(project) if project is not None else []
+    if (root / "setup.py").is_file() and "ext_modules" in dependencies.setuptools(root, "setup.py")["computed"]:
+        found.left_out.append(EXTENSIONS)
     found.lines = requirements(root, found)
     found.left_out += [f"{line.text} ({line.file}): {line.unfit}" for line in found.lines if line.unfit]
     found.lines = [line for line in found.lines if not line.unfit]
     return found
+
+
+def groups_of(root: Path, project: dependencies.Project | None) -> dict[str, str]:
+    """The extras and groups by their names, as stack.json lists them."""
+    found = {name: f"pyproject.toml#{name}" for name in project.names()} if project is not None else {}
+    for file in ("setup.cfg", "setup.py"):
+        extras = dependencies.setuptools(root, file)["extras"] if (root / file).is_file() else {}
+        found = {**{name: f"{file}#{name}" for name in extras}, **found}
+    return found
+
+
+def unapplied(project: dependencies.Project) -> list[str]:
+    """uv's settings that change what is installed, and count in its own commands alone."""
+    kinds = ("override-dependencies", "constraint-dependencies")
+    named = {kind: project.tool.get("uv", {}).get(kind) for kind in kinds}
+    return [f"uv's {kind}, {', '.join(lines)}: not applied" for kind, lines in named.items() if lines]
+
+
+def one_of(files: list[str]) -> str:
+    """The only one. Of several, which count is not to be guessed."""
+    if len(files) > 1:
+        raise RefusalError(
+            f"Which of {', '.join(files)} does the image need? Name them: `gpukit adopt --with {files[0]}`.",
+            id="adopt-which",
+        )
+    return files[0]
+
+
+def conda_files(root: Path) -> list[str]:
+    """conda's files: those with its own name, otherwise all that look like one."""
+    usual = [name for name in CONDA if (root / name).is_file()]
+    others = sorted(path.name for pattern in ("*.yml", "*.yaml") for path in root.glob(pattern))
+    return usual[:1] or [name for name in others if is_conda(dependencies.text_of(root, name))]
+
+
+def is_conda(text: str) -> bool:
+    return all(re.search(rf"(?m)^{key}:", text) for key in ("channels", "dependencies"))
 
 
 def requirements(root: Path, found: Found) -> list[Line]:
@@ -204,17 +259,21 @@ def requirement_files(root: Path) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for pattern in patterns for path in root.glob(pattern))
 
 
+def main_files(files: list[str]) -> list[str]:
+    """Without those that only developers need, as their names say."""
+    return [name for name in files if not TOOLS.search(Path(name).stem)]
+
+
 def add_project(root: Path, found: Found, project: dependencies.Project) -> None:
     """pyproject.toml, and the groups that its own tools install unasked."""
     dynamic = "dependencies" in project.project.get("dynamic", [])
-    if not (project.has_dependencies or project.is_package or project.usual()):
+    if not (dynamic or project.has_dependencies or project.is_package or project.usual()):
         return
     found.sources = ["pyproject.toml", *(f"pyproject.toml#{name}" for name in project.usual())]
     if not dynamic:
         return
-    named = project.tool.get("setuptools", {}).get("dynamic", {}).get("dependencies", {})
-    files = named.get("file", []) if isinstance(named, dict) else []
-    for file in [files] if isinstance(files, str) else files:
+    files = [file for path in DYNAMIC for file in project.setting(path)]
+    for file in files:
         found.sources += dependencies.included_files(root, file)
     if not files:
         for name in ("setup.cfg", "setup.py"):
@@ -231,14 +290,11 @@ def add_setup(root: Path, found: Found, name: str) -> None:
         found.left_out.append(f"{name} computes its dependencies, and is not run: `--with FILE` names a file of them")
 
 
-def add_requirements(root: Path, found: Found, files: list[str]) -> None:
-    """requirements.txt; or the only other one. Of several, which count is not to be guessed."""
-    chosen = [name for name in files if name in ("requirements.txt", "requirements/requirements.txt")] or files
-    if len(chosen) > 1:
-        raise RefusalError(
-            f"Which of {', '.join(chosen)} does the image need? Name them: `gpukit adopt --with {chosen[0]}`.",
-            id="adopt-which",
-        )
+def add_requirements(root: Path, found: Found, files: list[str], more: list[str]) -> None:
+    """requirements.txt; or the only other one, unless `more` names one."""
+    chosen = [name for name in files if name in ("requirements.txt", "requirements/requirements.txt")]
+    if not chosen and main_files(files) and not {*more} & {*files}:
+        chosen = [one_of(main_files(files))]
     for name in chosen:
         found.sources += dependencies.included_files(root, name)
 
@@ -306,7 +362,7 @@ def imports(root: Path) -> list[str]:
     own = {part for name in names for part in (Path(name).stem, *Path(name).parts[:-1])}
     modules: set[str] = set()
     for name in names:
-        if re.search(r"(^|/)(tests?|docs?|examples?)/|(^|/)(test_|conftest)", name):
+        if re.search(r"(^|/)(tests?|docs?|examples?)/|(^|/)(test_|conftest|setup\.py$)", name):
             continue
         path = root / name
         try:

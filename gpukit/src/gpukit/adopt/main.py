@@ -14,7 +14,8 @@ from typing import Any
 
 from gpukit.adopt import choose, look
 from gpukit.adopt.look import FOLDERS, LAUNCH, USERS, Found
-from gpukit.findings.finding import count
+from gpukit.findings.causes import PROJECT
+from gpukit.findings.finding import count, in_words
 from gpukit.host import facts, queue
 from gpukit.host.cards import data
 from gpukit.host.git import attempt, git, last_line, run, status
@@ -92,10 +93,16 @@ def hardware(options: Any, answers: dict[str, str]) -> list[str]:
         answers["hardware"] = ask_hardware(here)
     unknown = [id for id in (answers["hardware"], *others) if id not in data("cards")]
     if unknown:
-        raise RefusalError(
-            f"{unknown[0]} is not a hardware id; the ids are {', '.join(data('cards'))}.", id="hardware-unknown"
-        )
+        word = plain(unknown[0])
+        near = [id for id, card in data("cards").items() if any(word in plain(name) for name in card["names"])]
+        ids = ", ".join(f"{id} ({data('cards')[id]['label']})" for id in near) or ", ".join(data("cards"))
+        raise RefusalError(f"{unknown[0]} is not a hardware id: choose from {ids}.", id="hardware-unknown")
     return list(dict.fromkeys([answers["hardware"], *others]))
+
+
+def plain(name: str) -> str:
+    """The letters and digits of a card's name."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def ask_hardware(here: list[str]) -> str:
@@ -140,7 +147,7 @@ def known_names(root: Path, found: Found) -> list[str]:
         return []
     with announced("Looking for the packages in the index ..."):
         try:
-            indexes = Indexes(packages.indexes(root), PLATFORM)
+            indexes = Indexes(packages.indexes(Path(root.resolve().anchor)), PLATFORM)
             absent = [line for line in found.extra if "@" not in line and not indexes.releases(name(line))]
         except RefusalError as error:
             say(f"Whether the index has these packages is not known: {error}")
@@ -194,13 +201,15 @@ def refuse_contradictions(copy: Path, found: Found) -> None:
             return
     if not answer.error:
         return
-    finding = packages.judge(answer, asked)[0]
-    if finding.cause_id not in CONFLICTS:
-        say(f"The packages cannot be resolved yet: {finding.seen}")
+    finding, *others = [in_words(each, PROJECT) for each in packages.judge(answer, asked)]
+    missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]
+    reason = ", ".join(missing) if missing else finding.seen or finding.cause
+    if finding.cause_id not in CONFLICTS and not (missing and not answer.without_pytorch):
+        say(f"The packages cannot be resolved yet: {reason}")
         return
     remedy = f"A line in {EXTRA} replaces the repository's own: `gpukit adopt --extra 'PACKAGE>=VERSION'`."
     raise RefusalError(
-        f"With torch {stack.torch}, these packages contradict each other: {finding.seen} {remedy}",
+        f"With torch {stack.torch}, these packages cannot be installed together: {reason.rstrip('.')}. {remedy}",
         id="adopt-packages-contradict",
     )
 

@@ -59,7 +59,7 @@ examples:
     ),
     "stop": Command("stop all containers of this project; programs have a minute to save", common=True),
     "add": Command(
-        "install packages that are compatible with the base image, and add them to pyproject.toml",
+        "install packages that are compatible with the base image, and list them in the project",
         ["PKG", "--yes"],
         common=True,
         epilog="""\

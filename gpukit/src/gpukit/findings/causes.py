@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpukit.project import dependencies
 from gpukit.project.data import data
+from gpukit.project.location import EXTRA, find_root, is_adopted, named
 from gpukit.project.versions import version
 
 PROJECT = "project"
@@ -19,6 +21,7 @@ COMMANDS = {
     NATIVE: {"gpukit": "./launch", "launch": "./launch --native", "add": "./launch --native add"},
     STANDALONE: {"gpukit": "gpukit", "launch": "gpukit", "add": "pip install"},
 }
+REQUIREMENTS = "requirements"  # the placeholder for the files that have them
 # `{name}`, `{name|filter}`, `{name:default}`; and `{?with a {name}?:with {another}?:otherwise?}`, of which the first
 # part counts whose names are known.
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_.]*)(?:\|([a-z_]+))?(?::([^{}]*))?\}")
@@ -71,8 +74,9 @@ def worded(text: Forms, place: str, values: Mapping[str, Any] | None = None, spe
     """
     if not isinstance(text, str):
         text = next((text[each] for each in (*special, place) if each in text), text.get("default", ""))
+    text = text if place == STANDALONE else named(text)
     given = {name: str(value) for name, value in (values or {}).items() if value not in ("", None)}
-    known = {**COMMANDS[place], **given}
+    known = {**COMMANDS[place], REQUIREMENTS: requirements(place), **given}
 
     def filled(found: re.Match[str]) -> str:
         name, filter, default = found.groups()
@@ -84,6 +88,15 @@ def worded(text: Forms, place: str, values: Mapping[str, Any] | None = None, spe
         return next((part for part in found[1].split("?:") if names_of(part) <= known.keys()), "")
 
     return PLACEHOLDER.sub(filled, OPTIONAL.sub(optional, text))
+
+
+def requirements(place: str) -> str:
+    """The files with the project's requirements."""
+    root = None if place == STANDALONE else find_root()
+    if root is None or not is_adopted(root):
+        return dependencies.PYPROJECT
+    own = dict.fromkeys(source.partition("#")[0] for source in dependencies.sources(root))
+    return f"{', '.join(own)} or {EXTRA}" if own else EXTRA
 
 
 def names_of(text: str) -> set[str]:

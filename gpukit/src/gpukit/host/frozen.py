@@ -14,7 +14,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -248,14 +247,9 @@ def keep(root: Path, commit: str) -> None:
 
 
 def code_in(folder: Path) -> str:
-    """The commit of a checkout, or the name of its copy; empty if the job has removed or changed it."""
-    head = folder / ".git/HEAD"
-    found = ""
-    with contextlib.suppress(OSError):
-        if head.is_file():
-            with head.open(encoding="utf-8", errors="replace") as file:
-                found = file.read(100).strip()
-    return found if re.fullmatch("[0-9a-f]{40,64}", found) else ""
+    """The commit of a checkout, or the name of its copy; empty if it is none."""
+    head = shared.beside(folder) / "HEAD"
+    return head.read_text(encoding="ascii").strip() if folder.is_dir() and head.is_file() else ""
 
 
 def borrowed(root: Path, folder: Path) -> Path:
@@ -279,7 +273,8 @@ def check_out(root: Path, commit: str, folder: Path, links: bool = True, fresh: 
     shutil.rmtree(draft, ignore_errors=True)
     try:
         remove(root, folder, f"job-{folder.name}-files")  # it was for a container, or is for one now
-        write(root, source, commit, draft, links)
+        linked = write(root, source, commit, draft, links)
+        note(draft, shared.beside(folder), commit, linked)
         draft.rename(folder)
     except (OSError, RefusalError) as error:
         why = "this disk is full" if shutil.disk_usage(folder.parent).free < FULL else str(error).rstrip(".")
@@ -288,17 +283,26 @@ def check_out(root: Path, commit: str, folder: Path, links: bool = True, fresh: 
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def write(root: Path, source: Path, commit: str, folder: Path, links: bool) -> None:
-    """The files of a commit, from its repository or its copy, and what they share with the project."""
+def note(checkout: Path, place: Path, commit: str, linked: list[str]) -> None:
+    """Keep what tells later what the job wrote: it may change or remove its own repository."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    for name in ("index", "info/exclude"):
+        if (checkout / ".git" / name).is_file():
+            shutil.copy2(checkout / ".git" / name, place)
+    (place / "linked").write_text("\0".join(linked), encoding="utf-8", errors="surrogateescape")
+    (place / "HEAD").write_text(f"{commit}\n", encoding="ascii")
+
+
+def write(root: Path, source: Path, commit: str, folder: Path, links: bool) -> list[str]:
+    """The files of a commit, from its repository or its copy, and what they share with the project: its links."""
     if source == copy_of(root, commit):
         shutil.copytree(source, folder, symlinks=True)
         (folder / ".git/shared").mkdir(parents=True)
-        (folder / ".git/HEAD").write_text(f"{commit}\n", encoding="utf-8")
     else:
         borrow(root, source, commit, folder, links)
     if is_adopted(root):
-        shared.link(root, folder, links)
-        return
+        return shared.link(root, folder, links)
     for name in SHARED:
         (root / name).mkdir(exist_ok=True)
         part = folder / name
@@ -310,6 +314,7 @@ def write(root: Path, source: Path, commit: str, folder: Path, links: bool) -> N
             part.symlink_to(os.path.relpath(root / name, folder))
         else:
             part.mkdir()
+    return []
 
 
 def borrow(root: Path, repository: Path, commit: str, folder: Path, links: bool) -> None:
@@ -340,6 +345,7 @@ def remove(root: Path, folder: Path, name: str) -> str:
     ignores are moved to the same places of the repository.
     """
     if not folder.is_dir():
+        shutil.rmtree(shared.beside(folder), ignore_errors=True)
         return ""
     kept = folder.with_name(f"{folder.name}.kept")  # in one step to outputs/, where other jobs may put links
     gone = folder.with_name(f"{folder.name}.gone")  # at once: of a part, it could not be told what the job wrote
@@ -361,6 +367,7 @@ def remove(root: Path, folder: Path, name: str) -> str:
             folder.rename(gone)
     except OSError as error:
         return f"its checkout {folder} cannot be removed ({error.strerror})"
+    shutil.rmtree(shared.beside(folder), ignore_errors=True)
     shutil.rmtree(gone, ignore_errors=True)
     return sentence
 
@@ -390,10 +397,10 @@ def written(root: Path, folder: Path) -> list[str]:
     copy = copy_of(root, code)
     if copy:
         return copies.written(copy, folder, (*not_kept(root), "/.git"))
-    index = folder / ".git/index"
-    exclude = folder / ".git/info/exclude"
+    index = shared.beside(folder) / "index"
+    exclude = shared.beside(folder) / "exclude"
     with contextlib.suppress(RefusalError):
-        # not the checkout's own repository: git runs programs that its configuration names, and a job may write that
+        # not the checkout's own repository: git runs programs that its configuration names, which a job may write
         repository = {"GIT_DIR": str(repository_of(root, code)), "GIT_INDEX_FILE": str(index)}
         for attributes in folder.rglob(".gitattributes"):
             if attributes.is_fifo():

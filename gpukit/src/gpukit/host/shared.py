@@ -17,7 +17,6 @@ from gpukit.project.location import ADOPTED, is_adopted, located
 
 SHARED = ("outputs", "data")
 PROJECT = "/mnt/gpukit-project"  # the repository in containers: not in the checkout, which a job may remove
-LINKED = ".git/linked"  # in a checkout: the paths of the links
 CACHES = ("__pycache__", "*.pyc", ".pytest_cache", ".ruff_cache", "*.egg-info")
 
 
@@ -32,8 +31,13 @@ def is_linked(root: Path, folder: Path) -> bool:
     return first.is_symlink() and not str(first.readlink()).startswith(PROJECT)
 
 
-def link(root: Path, folder: Path, here: bool) -> None:
-    """Link what git ignores in an adopted repository into a checkout, ignored folders as a whole.
+def beside(folder: Path) -> Path:
+    """What is known of a checkout, where its job does not write: HEAD, index, exclude, and linked, the links' paths."""
+    return folder.with_name(f"{folder.name}.code")
+
+
+def link(root: Path, folder: Path, here: bool) -> list[str]:
+    """Link what git ignores in an adopted repository into a checkout, ignored folders as a whole; their paths.
 
     `here`: for this machine; otherwise for a container.
     """
@@ -49,9 +53,9 @@ def link(root: Path, folder: Path, here: bool) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(os.path.relpath(root / path, place.parent) if here else f"{PROJECT}/{path}")
             linked.append(path)
-    (folder / LINKED).write_text("\0".join(linked), encoding="utf-8", errors="surrogateescape")
     with (folder / ".git/info/exclude").open("a", encoding="utf-8", errors="surrogateescape") as file:
         file.writelines(f"{pattern(path)}\n" for path in linked)
+    return linked
 
 
 def pattern(path: str) -> str:
@@ -61,7 +65,7 @@ def pattern(path: str) -> str:
 
 def replaced(folder: Path) -> list[str]:
     """The links in whose place a job has put a file or folder: `os.replace` does."""
-    file = folder / LINKED
+    file = beside(folder) / "linked"
     linked = names(file.read_text(encoding="utf-8", errors="surrogateescape")) if file.is_file() else []
     return [path for path in linked if os.path.lexists(folder / path) and not (folder / path).is_symlink()]
 

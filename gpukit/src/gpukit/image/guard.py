@@ -31,7 +31,7 @@ TORCH_INDEX = RECORD.with_name("torch-index.txt")  # exists if torch is not from
 BUILD = "build-constraints.txt"
 TORCH = ("torch", "torchvision", "torchaudio")
 CONFLICTS = RECORD.with_name("conflicts.txt")  # exists if the base's packages conflict with each other
-REMEDY = "remove what requires another version from pyproject.toml or requirements.txt, then run `./launch build`"
+REMEDY = "remove the requirement of another version from the project, then run `./launch build`"
 REMEDY_OVERLAID = "use `./launch --native add PACKAGE` instead"
 
 # PEP 440. A version outside it makes the whole constraint file unreadable for pip and uv.

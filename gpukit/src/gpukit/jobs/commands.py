@@ -18,10 +18,10 @@ from typing import Any
 
 from gpukit.host import frozen, queue
 from gpukit.jobs import contract, kubernetes, ledger, records, slurm
-from gpukit.jobs.progress import clean, progress, run_of, short
+from gpukit.jobs.progress import clean, progress, run_folder, run_of, short
 from gpukit.jobs.table import FINAL, Table, find
 from gpukit.project.location import is_adopted, located
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, announced, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
 MOST_IDS = {"list": 0, "run": 0, "compare": sys.maxsize, "wait": sys.maxsize}  # 1 of all other actions
@@ -321,7 +321,10 @@ def compare(root: Path, numbers: list[int | str], options: Any) -> int:
     if options.csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return 0
-    print("\n".join(ledger.aligned(rows)))
+    if found["jobs"]:
+        print("\n".join(ledger.aligned(rows)))
+    else:
+        print("No job has started yet: `./launch jobs` lists the queue.")
     return 0
 
 
@@ -332,15 +335,16 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
     until = time.monotonic() + (math.inf if options.timeout is None else options.timeout)
     place = located(frozen.PLACE, root)
     idling = 0
-    while True:
-        found = jobs_of(root, numbers)
-        over = all(job["state"] in contract.EXIT for job in found)
-        if over or time.monotonic() > until:
-            break
-        idling = idling + 1 if queue.WorkerLock(place).holder() is None else 0
-        if idling == 4 and not isinstance(numbers[0], str):  # not only while it is restarted
-            say(idle(root, options))
-        time.sleep(min(2.0 if isinstance(numbers[0], str) else 0.5, max(0.01, until - time.monotonic())))
+    with announced("Waiting for the jobs; `./launch jobs --watch` shows their progress."):
+        while True:
+            found = jobs_of(root, numbers)
+            over = all(job["state"] in contract.EXIT for job in found)
+            if over or time.monotonic() > until:
+                break
+            idling = idling + 1 if queue.WorkerLock(place).holder() is None else 0
+            if idling == 4 and not isinstance(numbers[0], str):  # not only while it is restarted
+                say(idle(root, options))
+            time.sleep(min(2.0 if isinstance(numbers[0], str) else 0.5, max(0.01, until - time.monotonic())))
     if options.json:
         print(json.dumps({"jobs": [contract.job_as_json(root, job, detailed=True) for job in found], "over": over}))
     else:
@@ -349,7 +353,9 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
 
 
 def run(root: Path, options: Any, place: Path) -> int:
+    from gpukit.host import facts
     from gpukit.host.project import Project
+    from gpukit.host.refusals import NO_GPU, WITHOUT_GPU
     from gpukit.jobs import worker
 
     given = vars(options)
@@ -358,6 +364,8 @@ def run(root: Path, options: Any, place: Path) -> int:
         return Project(folder, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
 
     project = make("")
+    if project.gpus is not None and facts.no_gpu():
+        raise RefusalError(f"No NVIDIA GPU here.{WITHOUT_GPU}", kind="gpu", id=NO_GPU)
     if not options.detach:
         limits = worker.Limits(options.budget or math.inf, options.keep_free)
         return worker.process(project, given.get("native", False), make, place, limits)
@@ -471,7 +479,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         "note": job["note"],
         "command": shlex.join(job["command"]),
         "code": job.get("code", "")[:10] or "the project, as it is when the job starts",
-        "run folder": job.get("run_folder") or (located("outputs", root) / run if run else ""),
+        "run folder": job.get("run_folder") or run_folder(root, job) or (root / "outputs" / run if run else ""),
         "progress": short(progress(root, job)),
         "GPUs": job["gpus"],
         "priority": job["priority"],
@@ -503,7 +511,8 @@ def logs(table: Table, place: Path, number: int | None, options: Any) -> int:
     follow = options.follow
     earlier = Path(f"{path}.1")
     if not path.exists() and not (follow and job["state"] not in FINAL):
-        why = "it has not started yet" if not job["starts"] else "logs are removed 30 days after the end of a job"
+        ran = job["starts"] and job["state"] in FINAL
+        why = "logs are removed 30 days after the end of a job" if ran else "it has not started"
         raise RefusalError(f"Job {number} has no log: {why}.")
     if options.json:
         return print_log_as_json(job, [earlier, path])

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpukit.host import frozen
+from gpukit.host import frozen, shared
 from gpukit.host.git import git
 from gpukit.jobs.kubectl import Object
 from gpukit.jobs.records import FILES
@@ -173,6 +173,7 @@ def build(root: Path, code: str, name: str) -> tuple[str, str]:
                 add_source(project, name, Path(context))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(shared.beside(folder), ignore_errors=True)
     say(f"Pushing {name} ...")
     command = project.engine.argv("push", name)  # it shows its progress on stdout
     done = subprocess.run(command, env=project.engine.env, stdout=sys.stderr.fileno(), stderr=subprocess.PIPE)

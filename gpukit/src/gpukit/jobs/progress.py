@@ -6,6 +6,7 @@ fixed number of bytes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -17,7 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gpukit.project.location import located
+from gpukit.host.frozen import PLACE
+from gpukit.project.location import is_adopted, located
 
 TAIL = 64 << 10  # bytes read of metrics.jsonl
 WHOLE = 2 << 20  # bytes of the largest run.json that is read; each start of the run adds some 10 KB
@@ -42,14 +44,22 @@ def run_folder(root: Path, job: dict[str, Any]) -> Path | None:
     """The folder of a job's run; None if it has none yet, if it is in a cluster's volume, or a link out of outputs/."""
     name = run_of(job["command"]) if "namespace" not in job else ""
     folder = root / "outputs" / name
-    if name and not folder.is_symlink():
+    if name and not folder.is_symlink() and not is_adopted(root):
         return folder if folder.is_dir() else None
-    try:
-        outputs = located("outputs", root).resolve()
-        folder = (outputs / name).resolve()
-        return folder if name and folder.parent == outputs and folder.is_dir() else None
-    except (OSError, RuntimeError):  # a link to itself
-        return None
+    for outputs in places(root, job) if name else []:
+        with contextlib.suppress(OSError, RuntimeError):  # a link to itself
+            folder = (outputs / name).resolve()
+            if folder.parent == outputs.resolve() and root.resolve() in folder.parents and folder.is_dir():
+                return folder
+    return None
+
+
+def places(root: Path, job: dict[str, Any]) -> list[Path]:
+    """Where a job's outputs/ can be. In an adopted repository: its checkout, then what was left of it, and its own."""
+    if not is_adopted(root):
+        return [root / "outputs"]
+    kept = located("outputs", root) / f"job-{job['id']}-files"
+    return [each / "outputs" for each in (located(PLACE, root) / str(job["id"]), kept, root)]
 
 
 def progress(root: Path, job: dict[str, Any]) -> dict[str, Any] | None:

@@ -50,7 +50,7 @@ WANTED = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 from gpukit.image.layers import TORCH, name, wanted
-print("\\n".join(line for line in wanted(pathlib.Path()) if name(line) in TORCH))
+print(*(line for line in wanted(pathlib.Path()) if name(line) in TORCH), sep="\\n", end="")
 """
 OLDEST = (3, 11)  # requires-python of projects
 # Prints version and interpreter. A shim, such as pyenv's, may exist and fail; a free-threaded Python has other wheels.
@@ -249,7 +249,7 @@ class Environment:
         ask = subprocess.run(look, capture_output=True, text=True, check=False)
         if ask.returncode:
             raise RefusalError(f"The dependencies cannot be read: {(ask.stderr.split(chr(10)) or [''])[-2]}")
-        requirements = [*ask.stdout.split("\n")[:-1], str(self.base["requirement"])]
+        requirements = [*ask.stdout.splitlines(), str(self.base["requirement"])]
         self.uv("pip", "install", *requirements, **self.index_for(requirements))
         self.assert_build()
         guard.write(guard.installed(self.patterns, [str(self.site)]), self.record)
@@ -372,7 +372,9 @@ class Environment:
 
     def command(self, *arguments: str) -> list[str]:
         where = {"venv": [str(self.path)], "pip": [f"--python={self.interpreter}"]}
-        return [uv.program(self.project.env), *arguments, *where.get(arguments[0], [])]
+        # As in the image, the settings of uv in an adopted repository are not ours: they may even forbid this Python.
+        away = [f"--directory={self.path.anchor}"] if is_adopted(self.project.code) else []
+        return [uv.program(self.project.env), *away, *arguments, *where.get(arguments[0], [])]
 
     def settings(self, more: dict[str, str]) -> dict[str, str]:
         """uv's environment. As in the image, PyTorch's index is for PyTorch alone."""

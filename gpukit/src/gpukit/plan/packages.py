@@ -16,6 +16,7 @@ from gpukit.image.guard import TORCH, normalised
 from gpukit.plan import cache
 from gpukit.plan.index import PRE_RELEASE, Platform
 from gpukit.plan.resolve import Answer, Package, Question, resolve
+from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, plain
 from gpukit.project.pyproject import NAME
 from gpukit.project.stack import Stack, Target, version
@@ -39,7 +40,11 @@ CAUSES = (
 
 
 def indexes(folder: Path) -> tuple[str, ...]:
-    """The addresses of the indexes that uv uses in a folder, in the order in which it asks them."""
+    """The addresses of the indexes that uv uses for a project, in the order in which it asks them.
+
+    What an adopted repository tells uv is not read, as in the image.
+    """
+    folder = Path(folder.resolve().anchor) if is_adopted(folder) else folder
     command = [uv.program(), "pip", "compile", "--emit-index-url", "--no-header", "--quiet", "--offline", "-"]
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
     done = subprocess.run(command, cwd=folder, env=environment, input="", capture_output=True, text=True)

@@ -99,7 +99,8 @@ def of_file(folder: Path, file: str, group: str = "") -> list[Line]:
     if file.endswith(".toml"):
         return Project(folder, file).requirements(group)
     if file.endswith((".cfg", ".py")):
-        return [Line(text, file) for text in setuptools(folder, file).get("install_requires", [])]
+        known = setuptools(folder, file)
+        return [Line(text, file) for text in (known["extras"].get(group, []) if group else known["install_requires"])]
     return requirements_file(folder, file)
 
 
@@ -232,7 +233,12 @@ class Project:
         self.tool = self.content.get("tool", {})
         self.poetry = self.tool.get("poetry", {})
         self.project = self.content.get("project", {})
-        self.groups = self.content.get("dependency-groups", {})
+        # What stood for groups before PEP 735 (uv 0.4.27, PDM 1.5).
+        before = {**self.tool.get("pdm", {}).get("dev-dependencies", {})}
+        before.update({"dev": old} if (old := self.tool.get("uv", {}).get("dev-dependencies")) else {})
+        groups = self.content.get("dependency-groups", {})
+        self.groups = {name: [*groups.get(name, []), *before.get(name, [])] for name in {**before, **groups}}
+        self.before = [*before]
         self.poetry_groups = {
             **({"dev": {"dependencies": self.poetry["dev-dependencies"]}} if "dev-dependencies" in self.poetry else {}),
             **self.poetry.get("group", {}),
@@ -283,9 +289,9 @@ class Project:
         return list(dict.fromkeys([*extras, *self.groups, *self.poetry_groups]))
 
     def usual(self) -> list[str]:
-        """The groups that `uv sync` or `poetry install` installs unasked."""
+        """The groups that `uv sync`, `poetry install`, or `pdm install` installs unasked."""
         chosen = self.tool.get("uv", {}).get("default-groups", ["dev"])
-        found = [name for name in self.groups if chosen == "all" or name in chosen]
+        found = [name for name in self.groups if chosen == "all" or name in chosen or name in self.before]
         return found + [name for name, each in self.poetry_groups.items() if not each.get("optional")]
 
     def requirements(self, group: str = "", seen: tuple[str, ...] = ()) -> list[Line]:
@@ -324,8 +330,9 @@ class Project:
         """A requirement, from where `[tool.uv.sources]` takes it. An index there is for PyTorch, or the machine's."""
         name = re.match(NAME, text.strip())
         source = self.tool.get("uv", {}).get("sources", {}).get(name[0] if name else "", {})
-        if isinstance(source, list):
-            source = {}
+        if isinstance(source, list):  # by markers, extras, or groups
+            elsewhere = any({"git", "url", "path", "workspace"} & each.keys() for each in source)
+            return Line(text.strip(), self.file, "it has several sources; `--extra` names one" if elsewhere else "")
         marker = text.partition(";")[2]
         marker = f" ; {marker.strip()}" if marker else ""
         if "git" in source:
@@ -404,33 +411,40 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
     """What setup.cfg, or the call of setup() in setup.py, says in so many words; setup.py is not run.
 
     Returns:
-        name, version, install_requires, and entry_points, as far as they are literal; `computed` lists the others, and
-        `folders` those that packages are in
+        name, version, install_requires, and entry_points, as far as they are literal; `computed` lists the others,
+        `extras` has the requirements of each, and `folders` those that packages are in
     """
     text = text_of(folder, file)
-    if file.endswith(".cfg"):
-        import configparser  # here, and ast below, because few repositories need them
+    found: dict[str, Any] = {"install_requires": [], "extras": {}, "computed": [], "folders": []}
+    return {**found, **(in_setup_cfg(text) if file.endswith(".cfg") else in_setup_py(text))}
 
-        config = configparser.ConfigParser(interpolation=None)
-        try:
-            config.read_string(text)
-        except configparser.Error:
-            return {}
-        found: dict[str, Any] = {}
-        for section, key in (("metadata", "name"), ("metadata", "version"), ("options", "install_requires")):
-            if config.has_option(section, key):
-                found[key] = config.get(section, key).strip()
-        found["install_requires"] = listed(found.get("install_requires", ""))
-        if "".join(found["install_requires"]).startswith("file:"):
-            found.update(install_requires=[], computed=["install_requires"])
-        if config.has_section("options.entry_points"):
-            entries = config.items("options.entry_points")
-            found["entry_points"] = {key: value.strip().splitlines() for key, value in entries}
-        named = re.findall(r"(?m)^\s*=\s*(\S+)", config.get("options", "package_dir", fallback=""))
-        found["folders"] = named or config.get("options.packages.find", "where", fallback="").split()
-        if "attr:" in found.get("version", "") or "file:" in found.get("version", ""):
-            found.pop("version")
-        return found
+
+def in_setup_cfg(text: str) -> dict[str, Any]:
+    import configparser  # here, and ast below, because few repositories need them
+
+    config = configparser.ConfigParser(interpolation=None)
+    try:
+        config.read_string(text)
+    except configparser.Error:
+        return {}
+    found: dict[str, Any] = {}
+    for section, key in (("metadata", "name"), ("metadata", "version"), ("options", "install_requires")):
+        if config.has_option(section, key):
+            found[key] = config.get(section, key).strip()
+    found["install_requires"] = listed(found.get("install_requires", ""))
+    if "".join(found["install_requires"]).startswith("file:"):
+        found.update(install_requires=[], computed=["install_requires"])
+    for section, key in (("options.entry_points", "entry_points"), ("options.extras_require", "extras")):
+        if config.has_section(section):
+            found[key] = {name: listed(value) for name, value in config.items(section)}
+    named = re.findall(r"(?m)^\s*=\s*(\S+)", config.get("options", "package_dir", fallback=""))
+    found["folders"] = named or config.get("options.packages.find", "where", fallback="").split()
+    if "attr:" in found.get("version", "") or "file:" in found.get("version", ""):
+        found.pop("version")
+    return found
+
+
+def in_setup_py(text: str) -> dict[str, Any]:
     import ast
 
     try:
@@ -439,7 +453,6 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
         return {}
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     call = next((each for each in calls if getattr(each.func, "attr", getattr(each.func, "id", "")) == "setup"), None)
-    found = {"computed": []}
     assigned = {
         target.id: each.value
         for each in tree.body
@@ -447,18 +460,25 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
         for target in each.targets
         if isinstance(target, ast.Name)
     }
+    wanted = ("name", "version", "install_requires", "entry_points", "package_dir", "extras_require", "ext_modules")
+    said: dict[str, Any] = {}
+    computed = []
     for keyword in call.keywords if call else []:
         value = assigned.get(keyword.value.id, keyword.value) if isinstance(keyword.value, ast.Name) else keyword.value
-        if keyword.arg in ("name", "version", "install_requires", "entry_points", "package_dir"):
+        if keyword.arg in wanted:
             try:
-                found[keyword.arg] = ast.literal_eval(value)
+                said[keyword.arg] = ast.literal_eval(value)
             except ValueError:
-                found["computed"].append(keyword.arg)
-    if "install_requires" in found:
-        found["install_requires"] = listed(found["install_requires"])
-    named = found.pop("package_dir", {})
-    found["folders"] = [named[""]] if isinstance(named, dict) and named.get("") else []
-    return found
+                computed.append(keyword.arg)
+    extras = said.pop("extras_require", {})
+    folders = said.pop("package_dir", {})
+    return {
+        **said,
+        "install_requires": listed(said.get("install_requires")),
+        "extras": {name: listed(lines) for name, lines in extras.items()} if isinstance(extras, dict) else {},
+        "computed": computed,
+        "folders": [folders[""]] if isinstance(folders, dict) and folders.get("") else [],
+    }
 
 
 def listed(requirements: Any) -> list[str]:

@@ -28,6 +28,9 @@ ADOPTED = {
     ".launch": ".gpukit",
     "outputs": ".gpukit/outputs",
 }
+# Of these, the ones that sentences name as ours alone: `Dockerfile` and `outputs/` may be any.
+ANY = ("Dockerfile", ".dockerignore", ".gitignore", "outputs", "vendor")
+NAMED = {"vendor/": ".gpukit/", **{name: there for name, there in ADOPTED.items() if name not in ANY}}
 EXTRA = ".gpukit/extra.txt"  # what an adopted repository's image installs besides what the repository itself requires
 
 
@@ -43,6 +46,15 @@ def place(root: Path, name: str) -> str:
         return ADOPTED[name]
     folder, slash, rest = name.partition("/")
     return f"{ADOPTED[folder]}/{rest}" if slash and folder in ADOPTED else name
+
+
+def named(text: str) -> str:
+    """A sentence that names files as in a generated project, with the names that they have in this one."""
+    folder = find_root()
+    if folder is None or not is_adopted(folder):
+        return text
+    names = "|".join(map(re.escape, sorted(NAMED, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w./-])(?:{names})(?![\w-]|\.\w)", lambda found: NAMED[found[0]], text)
 
 
 def project_of(folder: Path) -> Path:

@@ -78,6 +78,12 @@ def plain(text: str) -> str:
 
 
 def as_called(text: str, project: bool = True) -> str:
-    """A text with our commands as they are called here: `./launch doctor` in a project, `gpukit doctor` outside one."""
+    """A text with our commands as they are called here: `./launch doctor` in a project, `gpukit doctor` outside one.
+
+    And with our files where they are: apt.txt, in an adopted repository, is `.gpukit/apt.txt`.
+    """
     called = os.environ.get(CALLED, "./launch") if project else "gpukit"
+    from gpukit.project.location import named  # here, because it is slow, and few commands have something to say
+
+    text = named(text)
     return text if called == "./launch" else re.sub(r"\./launch\b", lambda _: called, text)

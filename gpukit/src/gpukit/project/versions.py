@@ -9,7 +9,7 @@ import operator
 import re
 from typing import Any
 
-CLAUSE = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*(v?\d[^\s,;]*)")
+CLAUSE = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*(v?\d[^\s,;)]*)")
 VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|c|rc|alpha|beta|pre|dev)[-_.]?(\d*))?", re.IGNORECASE)
 POST = re.compile(r"[-_.]?(?:post|rev|r)[-_.]?(\d*)", re.IGNORECASE)
 STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "c": 3, "rc": 3, "pre": 3}
