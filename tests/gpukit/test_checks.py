@@ -163,6 +163,7 @@ EVERY = [(tool, each) for tool, module in TOOLS.items() for each in module.CHECK
 @pytest.mark.parametrize(("tool", "each"), EVERY, ids=lambda value: getattr(value, "id", value))
 def test_explain_knows_every_check(capsys, tool, each, in_a_project):
     """With its causes, and with blanks that a reader can tell from text."""
+    assert each.about, "say in its docstring what it looks at"
     assert main(["explain", each.id]) == 0
     output = checks.explain(each)
     assert output in capsys.readouterr().out

@@ -1,5 +1,3 @@
-import re
-
 import jsonschema
 import pytest
 
@@ -37,12 +35,6 @@ def test_a_long_text_takes_two_lines_of_the_table_and_stands_in_full_below():
     assert len(head.splitlines()) == 2
     assert head.endswith(" ...")
     assert " ".join(below.split()).count("no such file or directory:") == 2 * 8
-
-
-def test_color_only_where_requested():
-    assert "\033" not in table(MIXED)
-    colored = table(MIXED, color=True)
-    assert re.sub(r"\033\[[0-9;]*m", "", colored) == table(MIXED)
 
 
 @pytest.mark.parametrize(

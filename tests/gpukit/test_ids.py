@@ -9,7 +9,7 @@ import pytest
 
 import gpukit
 from gpukit.cli import ids
-from gpukit.doctor import driver, grant, running
+from gpukit.doctor import driver, grant
 from gpukit.errors.signs import named, signs
 from gpukit.host import refusals
 from gpukit.project.data import data
@@ -22,12 +22,12 @@ OF_SIGNS = {sign.id for sign in signs()} | {cause.id for sign in signs() for cau
 @pytest.mark.parametrize(
     "asked",
     [
-        driver.CAUSES_BY_RULE,
+        {*driver.MEANS, *driver.FAILURES} - {"driver-half-installed", "driver-finds-no-card"},
         {"wsl-integration", "docker-context", "client-too-old", "docker-denied"},
         grant.TOOLKIT_SIGNS | grant.MISSING_PROGRAM | grant.CDI_SIGNS | grant.DRIVER_SIGNS,
-        running.CAUSES_BY_SIGN,
+        grant.MEANS,
         refusals.NOT_RESPONDING,
-        torch_process.CAUSE_OF_RULE,
+        torch_process.MEANS,
         software.EXCLUDED,
     ],
     ids=["driver", "engine", "grant", "running", "refusals", "torch_errors", "imports"],
@@ -41,7 +41,7 @@ def test_each_id_of_a_check_is_a_cause() -> None:
     for each in ids.CHECKS:
         assert set(each.causes) <= known, each.id
     exceptions = {id for named in torch_process.EXCEPTIONS.values() for id in named}
-    assert {*torch_process.CAUSE_OF_RULE.values(), *exceptions, *torch_process.KILLED} <= known
+    assert {*torch_process.MEANS.values(), *exceptions, *torch_process.KILLED} <= known
 
 
 def test_each_id_in_the_code_exists() -> None:

@@ -9,17 +9,14 @@ import ast
 import io
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import yaml
-from copier import run_update
 from packaging.requirements import Requirement
 
 from gpukit.cli.main import parse
@@ -36,7 +33,7 @@ from gpukit.project.location import ADOPTED
 from gpukit.project.messages import as_called
 from gpukit.project.pyproject import matches
 from gpukit.verify import main as verify
-from tests.conftest import HERE, ROOT, git, quick
+from tests.conftest import ROOT
 
 SOURCE = ROOT / "gpukit/src/gpukit"
 HARDWARE = list(data("cards"))
@@ -314,50 +311,3 @@ def test_answers_are_accepted_by_the_rules_of_the_catalogue() -> None:
 @pytest.mark.parametrize("hardware", HARDWARE)
 def test_a_base_with_a_compiler_serves_all_hardware(hardware) -> None:
     assert stacks.releases_for("cuda", [hardware], "minimal")
-
-
-@pytest.fixture
-def project(generate, copier_template, tmp_path):
-    """A project under git, as `copier update` needs it."""
-
-    def make(**answers) -> Path:
-        folder = shutil.copytree(generate(**answers), tmp_path / "project", symlinks=True)
-        stored = folder / ".copier-answers.yml"
-        comment, rest = stored.read_text(encoding="utf-8").split("\n", 1)
-        rest = re.sub("^_src_path:.*\n", "", rest, flags=re.M)
-        stored.write_text(f"{comment}\n_commit: {HERE}\n_src_path: {copier_template}\n{rest}", encoding="utf-8")
-        git("init", "-q", cwd=folder)
-        git("add", "-A", cwd=folder)
-        git("commit", "-qm", "generated", cwd=folder)
-        return folder
-
-    return make
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("main", "channel", "id"),
-    [
-        ("rtx-50", "current", "rtx-40"),
-        ("rtx-50", "current", "gtx-10"),
-        ("rtx-50", "pin", "jetson-orin"),
-        ("gh200", "pin", "v100"),
-        ("cpu", "current", "dgx-spark"),
-        ("rtx-40", "current", "base=cuda"),
-        ("gh200", "pin", "base=cuda"),
-        ("rtx-50", "current", "workflow=notebook"),
-    ],
-)
-def test_copier_takes_the_answers(main, channel, id, project) -> None:
-    stack = stacks.stack([main])
-    folder = project(hardware=main, **({"base": stack.base, "release": stack.release} if channel == "pin" else {}))
-    compiler = "--answers base=cuda release=current"
-    answer = compiler if id == "base=cuda" else f"--answers {id}" if "=" in id else pairs()[main, channel, id]
-    given = dict(part.split("=", 1) for part in shlex.split(answer) if part != "--answers")
-    with quick():
-        run_update(
-            folder, data=given, vcs_ref=HERE, defaults=True, overwrite=True, quiet=True, unsafe=True, skip_tasks=True
-        )
-    stored = yaml.safe_load((folder / ".copier-answers.yml").read_text(encoding="utf-8"))
-    for name, value in given.items():
-        assert stored[name] == yaml.safe_load(value)

@@ -7,7 +7,7 @@ import signal
 import jsonschema
 import pytest
 
-from gpukit.findings.checks import natively, run, select
+from gpukit.findings.checks import natively, run
 from gpukit.findings.finding import to_json
 from gpukit.host.health import XIDS
 from gpukit.host.smi import Card, Smi, parse
@@ -27,7 +27,7 @@ from gpukit.verify.probes import (
     User,
     Versions,
 )
-from gpukit.verify.requirements import Conflict, Import, Requirements, Unmet
+from gpukit.verify.requirements import Conflict, Requirements, Unmet
 from gpukit.verify.torch_process import TorchError
 from tests.gpukit.conftest import CPU_ONLY
 from tests.gpukit.test_smi import RECORDED
@@ -38,7 +38,7 @@ def on(device="cuda:0", **answer):
 
 
 GPU_CHECKS = {
-    *("gpu", "card", "cap", "kernels", "ptxas", "health", "mode", "xid", "matmul", "convolution", "attention"),
+    *("gpu", "card", "cap", "kernels", "health", "xid", "matmul", "convolution", "attention"),
     *("peers", "memory", "transfer", "gemm", "clocks"),
 }
 ON_CPU = {"tensor", "compile", "collective", "training"}  # where there is no GPU, and none is meant to be
@@ -65,7 +65,7 @@ def with_status(findings, *statuses):
 def test_nothing_is_wrong_with_a_healthy_container(container, make_stack, findings_schema):
     findings = judged(container(), make_stack())
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert with_status(findings, "SKIP") == {"cap", "read-only", "xid", "peers"}
+    assert with_status(findings, "SKIP") == {"cap", "xid", "peers"}
     jsonschema.validate(to_json("verify", "demo", list(findings.values())), findings_schema)
 
 
@@ -93,7 +93,7 @@ def test_the_container_without_a_gpu(container, make_stack):
     probes = container(environment={"GPUKIT_DEVICE": "cpu"}, torch=Torch("2.14.0+cpu"), **NO_GPU)
     findings = judged(probes, make_stack())
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert with_status(findings, "SKIP") == {*GPU_CHECKS, "cuda", "read-only"}
+    assert with_status(findings, "SKIP") == {*GPU_CHECKS, "cuda"}
     assert "cpu" in findings["tensor"].seen
     assert "cpu" in findings["compile"].seen
 
@@ -101,7 +101,7 @@ def test_the_container_without_a_gpu(container, make_stack):
 def test_a_project_without_a_gpu(container, make_stack):
     findings = judged(container(torch=Torch("2.14.1+cpu"), **NO_GPU), make_stack(**CPU_ONLY))
     assert with_status(findings, "FAIL", "WARN") == set()
-    assert with_status(findings, "SKIP") == {*GPU_CHECKS, "read-only"}
+    assert with_status(findings, "SKIP") == GPU_CHECKS
 
 
 @pytest.mark.parametrize("nodes", [[], ["/dev/nvidia0"]])
@@ -113,7 +113,7 @@ def test_a_build_for_cpus_fails_as_torch_cuda_and_python_and_nothing_else(contai
     stack = make_stack(base="ngc", torch="2.13.0a0+8145d630e8.nv26.06", cuda="13.3")
     findings = judged(probes, stack)
     assert with_status(findings, "FAIL", "WARN") == {"torch", "cuda", "python"}
-    assert with_status(findings, "SKIP") == {*GPU_CHECKS, *ON_CPU, "read-only", "protected"}
+    assert with_status(findings, "SKIP") == {*GPU_CHECKS, *ON_CPU, "protected"}
     assert findings["gpu"].status == findings["compile"].status == "SKIP"
 
     stack = make_stack(base="ngc", torch="2.13.0a0+standin.nv26.06", cuda=None, python="3.11")
@@ -242,14 +242,9 @@ def card(**changes):
     return {"smi": Smi("580.95.05", (Card("NVIDIA H100 80GB HBM3", "GPU-1", **changes),))}
 
 
-def losses(values=None, again=None, repeated=None, start=5):
+def losses(values=None, again=None, start=5):
     values = values or [1.4 - 0.02 * step for step in range(10)]
-    whole = on(start=0, losses=values, again=repeated or values)
-    return {"training": (whole, on(start=start, losses=again or values[5:], again=[]))}
-
-
-def lacking(place):
-    return {"unknown_imports": [Import("import einops", "einops", place)]}
+    return {"training": (on(start=0, losses=values), on(start=start, losses=again or values[5:]))}
 
 
 def unmet(requirement, package, seen, **more):
@@ -263,7 +258,7 @@ def conflict(package, wanted, seen):
 
 def imported(kind, text, **more):
     error = TorchError(kind, text, f"{kind}: {text}")
-    return {"imported": [Imported("torch"), Imported("datasets", "import datasets", "pyproject.toml", error, **more)]}
+    return {"imported": [Imported("torch"), Imported("datasets", error, **more)]}
 
 
 RIGHT = {"error": 1e-4, "tolerance": 1e-2}
@@ -329,9 +324,9 @@ FAULTS = [
     ("mounts", "folder-not-mounted", {"mounts": place(there=False)}),
     ("mounts", "mount-source-not-yours", {"mounts": place(error=errno.EACCES)}),
     ("mounts", "folder-not-kept", {"mounts": place(mounted=False)}),
-    ("read-only", "mount-source-not-readable", {"read_only": place("/data", error=errno.EACCES)}),
-    ("read-only", "data-not-mounted", {"read_only": place("/data", mounted=False)}),
-    ("read-only", "data-writable", {"read_only": place("/data")}),
+    ("mounts", "mount-source-not-readable", {"read_only": place("/data", error=errno.EACCES)}),
+    ("mounts", "data-not-mounted", {"read_only": place("/data", mounted=False)}),
+    ("mounts", "data-writable", {"read_only": place("/data")}),
     ("caches", "cache-owned-by-other", {"caches": place("/home/dev/.cache", error=errno.EACCES)}),
     ("shm", "shared-memory-small", {"shm_gb": (0.0625, 0.05)}),
     ("venv", "workspace-venv", {"workspace_venv": "/workspace/.venv"}),
@@ -362,7 +357,6 @@ FAULTS = [
     ("collective", "collective-results-wrong", ranks(wrong=[0])),
     ("collective", "ranks-interface", ranks(message="Bootstrap : no socket interface found")),
     ("collective", "ranks-fail", ranks(ended=[0, -11])),
-    ("ptxas", "ptxas-too-old", {"assembler": ("/triton/ptxas", ("sm_90a", "sm_100a"))}),
     ("gpu", "gpu-exclusive", devices("CUDA error: CUDA-capable device(s) is/are busy or unavailable")),
     ("matmul", "matmul-inexact", products(fp16=0.3)),
     ("matmul", "matmul-inexact", products(fp8=float("nan"))),
@@ -376,7 +370,6 @@ FAULTS = [
     ("transfer", "slow-copies", transfer(to=3.0)),
     ("gemm", "uneven-gpus", gemms(190.0, 120.0)),
     ("peers", "peer-copies-wrong", {**TWO, "peers": on("", pairs=2, direct=2, wrong=[[0, 1]])}),
-    ("mode", "gpu-mode-exclusive", card(mode="Exclusive_Process")),
     ("gpu", "gpu-mode-prohibited", {**devices(), **card(mode="Prohibited")}),
     (
         "gpu",
@@ -389,7 +382,6 @@ FAULTS = [
     ("mounts", "checkpoint-space-low", {"mounts": place(free_gb=0.3)}),
     ("packages", "requirement-not-installed", unmet("einops>=0.8", "einops", None), "einops"),
     ("packages", "requirement-out-of-range", unmet("transformers<6", "transformers", "6.1"), "transformers"),
-    ("packages", "import-not-installed", lacking("src/demo/model.py:3"), "src/demo/model.py:3", "./launch add einops"),
     ("conflicts", "torch-packages-mixed", conflict("torchvision", "torch==2.15.0", "2.14.1"), "torch==2.15.0"),
     ("conflicts", "packages-conflict", conflict("transformers", "tokenizers<0.23", "0.23.1"), "tokenizers<0.23"),
     ("conflicts", "packages-conflict-beside", conflict("gradio", "pillow<12", None), "./launch add gradio"),
@@ -397,7 +389,6 @@ FAULTS = [
     ("imports", "package-import-broken", imported("ModuleNotFoundError", "No module named 'pyarrow.lib'"), "datasets"),
     ("imports", "package-import-crashes", imported("Death", "was ended by SIGSEGV"), "datasets"),
     ("imports", "package-broken-on-gpu", imported("RuntimeError", "?", called=True), "datasets"),
-    ("training", "not-deterministic", losses(repeated=[9.0] * 10)),
     ("gemm", "slow-gpu", gemm(60, "NVIDIA GeForce RTX 4090")),
     ("clocks", "gpu-heat", gemm(60, slowed=["hw_thermal_slowdown", "hw_slowdown"])),
     ("clocks", "gpu-power-brake", gemm(60, slowed=["hw_power_brake_slowdown"])),
@@ -414,7 +405,7 @@ FAULTS = [
     ("collective", "shared-memory", ranks(message="Call to posix_fallocate failed : No space left on device")),
     ("collective", "ranks-hang", ranks(message="Watchdog caught collective operation timeout")),
     ("limits", "stack-limit-low", {"limits": {**LIMITS, "stack": 1 << 20}}),
-    ("read-only", "network-drive", {"read_only": place("/data", error=errno.ESTALE)}),
+    ("mounts", "network-drive", {"read_only": place("/data", error=errno.ESTALE)}),
     ("caches", "network-drive", {"caches": place("/c", error=errno.ENOTCONN)}),
     ("training", "check-loss-not-finite", losses(values=[float("nan")] * 10)),
     ("xid", "gpu-reported", {"xids": (("0000:01:00", 79),)}, XIDS[79]),
@@ -505,8 +496,8 @@ def test_a_cap_that_this_torch_cannot_have(container, make_stack):
 
 def test_requirements_of_tools_are_warnings(container, make_stack):
     """Training works without them."""
-    for seen in (unmet("ruff>=0.12", "ruff", "0.1", tool=True), lacking("src/other/tool.py:1")):
-        assert with_status(judged(container(**seen), make_stack()), "WARN") == {"packages"}
+    seen = unmet("ruff>=0.12", "ruff", "0.1", tool=True)
+    assert with_status(judged(container(**seen), make_stack()), "WARN") == {"packages"}
 
 
 def test_packages_that_need_a_gpu_are_left_out_without_one(container, make_stack):
@@ -518,10 +509,10 @@ def test_packages_that_need_a_gpu_are_left_out_without_one(container, make_stack
 def test_the_error_of_an_import_that_explain_knows(container, make_stack):
     """The package nearest to the error is named, and the cause of its text."""
     text = "libctranslate2.so.4: cannot enable executable stack as shared object requires: Invalid argument"
-    near = Imported("cv2", "import cv2", "src/demo/data.py:1", TorchError("ImportError", text, f"ImportError: {text}"))
-    far = Imported("timm", "import timm", "", TorchError("ImportError", text, f"{'x' * 99}\nImportError: {text}"))
+    near = Imported("cv2", TorchError("ImportError", text, f"ImportError: {text}"))
+    far = Imported("timm", TorchError("ImportError", text, f"{'x' * 99}\nImportError: {text}"))
     finding = judged(container(imported=[far, near]), make_stack())["imports"]
-    assert (finding.cause_id, finding.expected) == ("executable-stack", "src/demo/data.py:1")
+    assert (finding.cause_id, finding.seen[:5]) == ("executable-stack", "cv2: ")
     assert "timm" in finding.seen
 
 
@@ -594,7 +585,6 @@ def healthy(record, capability, speed, *, shared=False, link=None, kinds=("sm_80
         "smi": output,
         "gemms": (on(kind="bf16", tflops=speed, others=changes.pop("others", False), card=card),),
         "transfers": (on(pinned=True, to=0.85 * carries, **{"from": 0.8 * carries}, card=card),),
-        "assembler": ("/triton/ptxas", (f"sm_{capability.replace('.', '')}", f"sm_{capability.replace('.', '')}a")),
     }
     return {**seen, **changes}
 
@@ -605,7 +595,7 @@ SPARK = (
 )
 HEALTHY = {
     "RTX 5090": healthy("RTX 5090", "12.0", 180.0, link=(5, 16), slowed=["sw_power_cap"]),
-    "RTX 4090": {**healthy("RTX 4090 in WSL", "8.9", 150.0), "assembler": None},
+    "RTX 4090": healthy("RTX 4090 in WSL", "8.9", 150.0),
     "RTX 3090 with a display": healthy("RTX 3090", "8.6", 66.0, link=(4, 16), in_use_by="a display"),
     "RTX 3090 at 200 W": healthy("RTX 3090", "8.6", 31.0, link=(4, 16), slowed=["sw_power_cap"]),
     "a laptop's RTX 4070": healthy("RTX 4070 Laptop", "8.9", 30.0, link=(4, 8), slowed=["sw_power_cap"]),
@@ -651,9 +641,3 @@ def test_healthy_machines(container, make_stack, name):
         assert "harmless" in findings["kernels"].seen
     if name == "stress beside a display":
         assert "no stress" in findings["memory"].seen
-
-
-def test_quick_leaves_out_what_takes_long():
-    quick = {each.id for each in select(verify.CHECKS, quick=True)}
-    assert quick.isdisjoint({"compile", "training", "loader", "gemm", "imports"})
-    assert quick >= {"gpu", "tensor", "memory", "packages", "conflicts"}

@@ -17,7 +17,7 @@ from tests.gpukit.test_verify import reports
 
 IMAGE = "standin/pytorch:ngc"
 # What needs no torch, and takes a moment.
-SURROUNDINGS = "venv,protected,packages,user,mounts,read-only,caches,room,shm,limits,cpus,ram,jupyter"
+SURROUNDINGS = "venv,protected,packages,user,mounts,caches,room,shm,limits,cpus,ram,jupyter"
 HEALTHY = ("--shm-size=2g", "--ulimit=nofile=65536")
 PASSWD = "root:x:0:0:root:/root:/bin/sh\ndev:x:1000:1000::/home/dev:/bin/sh\n"
 
@@ -120,7 +120,6 @@ KILLS = (
     "os.register_at_fork(after_in_child=kill)\\n' > /opt/site/sitecustomize.py "
     "&& export PYTHONPATH=/opt/site:$PYTHONPATH"
 )
-LEAKS = "import os; raise ImportError(str(dict(os.environ)) + open('/root/.netrc').read())"
 # The build and its CUDA are two questions with one answer; the right cause comes first.
 FOR_CPU = {"torch": "2.13.0a0+8145d63.nv26.06", "cuda": "13.3", "targets": {"h100": target("h100")}}
 NO_COMPILER = "rm -f /usr/bin/*g++* /usr/bin/*c++* /usr/bin/*clang*"
@@ -141,7 +140,7 @@ FAULTS = [
     ("mounts", "read-only", [], {"workspace": ":ro"}),
     ("mounts", "folder-not-mounted", [], {"mounts": ["/workspace", "/home/dev/hub"]}),
     ("mounts", "folder-not-kept", [], {"mounts": ["/workspace", "/opt"]}),
-    ("read-only", "data-writable", ["--volume={hub}:/data"], {"read_only": ["/data"]}),
+    ("mounts", "data-writable", ["--volume={hub}:/data"], {"read_only": ["/data"]}),
     ("user", "runs-as-root", [], {"uid": 1000}),
     ("user", "user-other-uid", ["--user=1000:1000", "--tmpfs=/home/dev:uid=1000"], {"uid": 1234}),
     ("user", "no-such-user", ["--user=4321:4321", "--env=HOME=/tmp"], {"uid": 4321}),
@@ -170,22 +169,6 @@ def test_a_fault_is_the_only_failure(verify, id, cause, options, changes):
 
 def test_nothing_is_wrong_without_a_fault(verify):
     assert failed(verify()) == set()
-
-
-def test_secrets_in_library_output_are_hidden(verify):
-    """In a container as well, where the environment holds what was handed in by name."""
-    planted = {
-        "HF_TOKEN": "hf_PlantedPlanted1234567",
-        "WANDB_API_KEY": "planted-key-of-wandb",
-        "MY_PASS": "hunter2hunter",
-    }
-    netrc = "echo machine x login me password planted-in-netrc > /root/.netrc"
-    before = (
-        f'{netrc}; mkdir -p /opt/fake && echo "{LEAKS}" > /opt/fake/torch.py && export PYTHONPATH=/opt/fake:$PYTHONPATH'
-    )
-    printed = str(verify(before=before, checks="import", environment=planted))
-    assert "'MY_PASS': '***'" in printed
-    assert [value for value in (*planted.values(), "planted-in-netrc") if value in printed] == []
 
 
 def test_training_is_resumed_and_ranks_meet_on_the_cpu(verify):

@@ -67,11 +67,6 @@ def conflicting(it: Broken, site: Path) -> None:
     it.install("--no-deps", "typeguard<3")
 
 
-def removed(it: Broken, site: Path) -> None:
-    it.install("--no-deps", "typeguard")
-    subprocess.run(["uv", "pip", "uninstall", "-q", f"--python={it.path / 'bin/python'}", "typeguard"], check=True)
-
-
 def truncated(it: Broken, site: Path) -> None:
     replace(site / "tyro/_cli.py", "def cli(")
 
@@ -91,7 +86,6 @@ def newer_wheel(it: Broken, site: Path) -> None:
 FAULTS = {
     "a violated range": (violated, "packages", "requirement-out-of-range", "tyro"),
     "a conflict": (conflicting, "conflicts", "packages-conflict", "typeguard"),
-    "a package that is gone": (removed, "conflicts", "packages-conflict", "typeguard"),
     "a broken import": (truncated, "imports", "package-import-broken", "tyro"),
     "torch displaced": (displaced, "protected", "protected-changed", "torch is 2.12.0"),
     "an environment older than the wheel": (newer_wheel, "gpukit", "image-older-than-wheel", "0.2"),

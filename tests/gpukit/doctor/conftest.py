@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpukit.doctor.host import Config, Folder, Grant, Merge, Result, Specification, Toolkit, containers, refused
+from gpukit.doctor.host import Config, Folder, Merge, Result, Specification, Toolkit, containers
 from gpukit.host import smi
 from gpukit.host.cards import data
 from gpukit.host.facts import PciDevice
@@ -35,12 +35,6 @@ INFO = {
     "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}],
     "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns"],
 }
-UNITS = {
-    "nvidia-fabricmanager": "inactive",
-    "nvidia-persistenced": "active",
-    "nvidia-cdi-refresh.path": "active",
-    "docker": "active",
-}
 
 
 def machine(**changes: Any) -> SimpleNamespace:
@@ -58,13 +52,13 @@ def machine(**changes: Any) -> SimpleNamespace:
         "mig": Result(0, "[N/A]\n"),
         "listed": Result(0, "GPU 0: NVIDIA GeForce RTX 5070 Ti (UUID: GPU-11111111-2222-3333-4444-555555555555)\n"),
         "fabric": Result(0, "[N/A]\n"),
-        "units": UNITS,
+        "fabric_manager": "inactive",
         "module": "580.95.05",
         "pci": (PciDevice("gpu", "nvidia"),),
         "secure_boot": False,
-        "toolkit": Toolkit("1.19.1", True, True, (Specification("/var/run/cdi/nvidia.yaml", "580.95.05"),)),
+        "toolkit": Toolkit("1.19.1", True, (Specification("/var/run/cdi/nvidia.yaml", "580.95.05"),)),
         "gpus": "all",
-        "grant": Grant(True, "GPU all"),
+        "refusal": None,
         "config": Config((Folder("/home/me/demo", "/workspace", False, "folder", True),)),
         "merge": Merge(),
         "containers": (),
@@ -74,7 +68,6 @@ def machine(**changes: Any) -> SimpleNamespace:
         "text": texts.get,
         "exists": {"/dev/nvidiactl", *changes.pop("files", ())}.__contains__,
         "free_gb": lambda folder: 200.0,
-        "free_files": lambda folder: 1_000_000,
         "today": date(2026, 11, 20),
         "local": None,
         "meminfo": {},
@@ -125,7 +118,7 @@ class Record:
             elif kind == "engine":
                 changes["engine"] = json.loads(text)
             elif kind == "refused":
-                changes["grant"] = refused(explain(text, "The engine could not be asked"))
+                changes["refusal"] = explain(text, "The engine could not be asked")
             elif kind == "file":
                 changes.setdefault("texts", {})[words[0]] = text.strip()
                 if words[0] == "/proc/meminfo":
@@ -140,7 +133,6 @@ class Record:
                 changes["toolkit"] = Toolkit(
                     parts.get("version", ""),
                     parts.get("runtime") == "yes",
-                    parts.get("hook") == "yes",
                     tuple(Specification(*path) for path in paths),
                 )
             else:
@@ -149,15 +141,13 @@ class Record:
 
 
 def _plain(text: str) -> dict[str, Any]:
-    """Lines such as `system: wsl`, `pci: gpu nouveau`, `units: nvidia-fabricmanager=inactive`."""
+    """Lines such as `system: wsl`, `pci: gpu nouveau`."""
 
     found: dict[str, Any] = {}
     for line in text.strip().splitlines():
         name, _, value = (part.strip() for part in line.partition(":"))
         if name == "pci":
             found[name] = tuple(PciDevice(*[*part.split(" "), ""][:2]) for part in value.split(", ") if part)
-        elif name == "units":
-            found[name] = {**UNITS, **dict(pair.split("=") for pair in value.split())}
         elif name == "files":
             found[name] = tuple(value.split())
         elif name == "gone":
@@ -171,8 +161,6 @@ def _plain(text: str) -> dict[str, Any]:
         elif name == "free_gb":
             free, _, only = value.partition(" in ")
             found[name] = lambda folder, free=float(free), only=only: free if folder.startswith(only) else 200.0
-        elif name == "free_files":
-            found[name] = lambda folder, free=int(value): free
         else:
             found[name] = value
     return found

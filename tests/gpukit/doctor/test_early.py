@@ -52,33 +52,23 @@ def start(generate, tmp_path):
     return run
 
 
-def lines(done):
-    return [line for line in done.stdout.splitlines() if line.startswith("doctor: ")]
+HEALTHY = "echo 'NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0'"
+# What nvidia-smi does, arguments and answers, and the checks that a line is printed of.
+SEEN = {
+    "a driver that is not loaded": (f'echo "{NOT_LOADED}"; exit 9', (), {}, [" NVIDIA driver"]),
+    "nothing": (HEALTHY, (), {}, []),
+    "nothing without a GPU": ("exit 9", ("cpu",), {}, []),
+    "no engine": ("exit 9", (), {"docker": "#!/bin/sh\nexit 1\n", "hardware": "cpu"}, [" Docker client"]),
+}
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_not_loaded(start):
-    done = start(f'echo "{NOT_LOADED}"; exit 9')
+@pytest.mark.parametrize("name", SEEN)
+def test_a_line_for_each_problem_that_stops_the_container(start, name):
+    nvidia_smi, arguments, answers, checks = SEEN[name]
+    done = start(nvidia_smi, *arguments, **answers)
     assert done.returncode == 0, done.stderr
-    assert len(lines(done)) == 1
-    assert lines(done)[0].startswith("doctor: NVIDIA driver: ")
-
-
-@pytest.mark.slow
-def test_early_prints_nothing_on_a_healthy_machine(start):
-    done = start("echo 'NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0'")
-    assert (done.returncode, lines(done)) == (0, [])
-
-
-def test_without_a_gpu_the_driver_does_not_matter(start):
-    done = start("exit 9", "cpu")
-    assert (done.returncode, lines(done)) == (0, [])
-
-
-def test_it_does_not_stop_what_follows_when_it_cannot_run(start):
-    done = start("exit 9", docker="#!/bin/sh\nexit 1\n", hardware="cpu")
-    assert done.returncode == 0, done.stderr
-    assert [line.split(":")[1] for line in lines(done)] == [" Docker client"]
+    assert [line.split(":")[1] for line in done.stdout.splitlines() if line.startswith("doctor: ")] == checks
 
 
 @pytest.mark.parametrize("missing", [{"python": None}, {"wheel": False}], ids=["python3", "wheel"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -77,13 +76,6 @@ def test_a_cache_that_is_gone(project):
     assert '`rm "$HOME/project/.launch/huggingface"`' in found.remedy
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_cache_of_another_user(project):
-    (project / ".launch").mkdir()
-    (project / ".launch/huggingface").mkdir(mode=0o500)
-    assert findings(project, "merge", "mounts")["mounts"].status == "FAIL"
-
-
 XML = "<nvidia_smi_log><driver_version>{driver}</driver_version>{gpus}</nvidia_smi_log>"
 GPU = "<gpu><product_name>{name}</product_name></gpu>"
 
@@ -96,19 +88,14 @@ def rented(project, tmp_path, monkeypatch, capsys):
         (tmp_path / "bin").mkdir(exist_ok=True)
         name, driver = row.split(", ")[:2]
         xml = XML.format(driver=driver, gpus=GPU.format(name=name) * gpus)
-        script = (
-            "exec sleep 60"
-            if not name
-            else f"""case "$*" in
+        script = f"""case "$*" in
         "-q -x") echo "{xml}";;
         *compute_cap*) for each in $(seq {gpus}); do echo "{row}"; done;;
         esac"""
-        )
         (tmp_path / "bin/nvidia-smi").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         (tmp_path / "bin/nvidia-smi").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
         monkeypatch.setattr("gpukit.host.facts.container", lambda: container)
-        monkeypatch.setattr("gpukit.doctor.host.LONG_TIMEOUT", 6.0 if name else 0.3)
         monkeypatch.chdir(project)
         only = "--only=driver,card,health,xid,busy,lost,link,clocks"
         code = doctor.main(["--json", only, *options], native=True)
@@ -128,18 +115,6 @@ def test_a_rented_host_with_an_older_driver_is_given_back(rented):
     assert found["health"]["status"] == "SKIP"
     _, found = rented("NVIDIA GeForce RTX 5090, 570.86.16, 12.0", container=False)
     assert "Give this machine back" not in found["driver"]["remedy"]
-
-
-@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 3)])
-def test_a_card_of_another_target_is_a_warning(rented, options, code):
-    given, found = rented("NVIDIA H100 80GB HBM3, 580.95.05, 9.0", *options)
-    assert (given, found["card"]["status"]) == (code, "WARN")
-    assert {each["status"] for id, each in found.items() if id != "card"} <= {"PASS", "SKIP"}
-
-
-def test_a_driver_that_hangs_is_unknown(rented):
-    code, found = rented(", , ")
-    assert (code, found["driver"]["cause_id"], found["driver"]["completed"]) == (2, "driver-hangs", False)
 
 
 @pytest.mark.parametrize(("gpus", "busy"), [("all", "WARN"), ("0", "PASS"), ("1", "WARN"), ("GPU-1", "WARN")])
@@ -182,49 +157,18 @@ def test_seven_of_eight_gpus(rented, tmp_path, monkeypatch):
 needs_docker = pytest.mark.skipif(shutil.which("docker") is None, reason="needs Docker's client")
 
 
-@contextlib.contextmanager
-def listening(path, answer=True):
-    """A socket at which somebody takes the call, and says nothing; or only the file that one leaves behind."""
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        if answer:
-            server.listen()
-        yield
-
-
 @needs_docker
 @pytest.mark.engine
 @pytest.mark.parametrize("left", ["nothing", "a socket that nobody serves"])
 def test_an_engine_that_is_stopped(project, tmp_path, monkeypatch, left):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
-    with listening(tmp_path / "docker.sock", answer=False) if left != "nothing" else contextlib.nullcontext():
+    with socket.socket(socket.AF_UNIX) as server:
+        if left != "nothing":
+            server.bind(str(tmp_path / "docker.sock"))
         found = findings(project, "client", "engine", "disk")
     statuses = {id: finding.status for id, finding in found.items()}
     assert statuses == {"client": "PASS", "engine": "FAIL", "disk": "SKIP"}
     assert found["engine"].cause_id == "docker-host-silent"
-
-
-@needs_docker
-@pytest.mark.engine
-def test_an_engine_that_never_answers_is_not_waited_for(project, tmp_path):
-    """The whole of doctor, with nothing reachable: neither the engine nor the driver."""
-    (tmp_path / "bin").mkdir()
-    for name in ("nvidia-smi", "nvidia-ctk", "systemctl", "git"):
-        (tmp_path / "bin" / name).write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
-        (tmp_path / "bin" / name).chmod(0o755)
-    environment = {
-        **os.environ,
-        "DOCKER_HOST": f"unix://{tmp_path}/docker.sock",
-        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
-    }
-    with listening(tmp_path / "docker.sock"):
-        argv = ["./launch", "doctor", "--json"]
-        done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=50)
-    findings = json.loads(done.stdout)["findings"]
-    silent = {finding["id"]: finding["cause_id"] for finding in findings if not finding["completed"]}
-    assert done.returncode == 2 and silent["driver"] == "driver-hangs"
-    # On a busy machine, Docker's client is late as well.
-    assert silent.get("engine") == "docker-hangs" or silent["client"] == "docker-client-hangs"
 
 
 @needs_docker

@@ -53,7 +53,7 @@ def test_after_docker_and_toolkit_the_rest(make_context) -> None:
     stopped = Result(1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?")
     done["info"] = stopped
     assert lacks(make_context(**done)) == ["engine", *EVERYTHING[2:]]
-    done |= {"toolkit": Toolkit("1.20.1", True, True), "info": Result(0, '{"ServerVersion": "29.1.2", "Runtimes": {}}')}
+    done |= {"toolkit": Toolkit("1.20.1", True), "info": Result(0, '{"ServerVersion": "29.1.2", "Runtimes": {}}')}
     assert lacks(make_context(**done)) == EVERYTHING[3:]
 
 
@@ -66,11 +66,11 @@ HOSTS = {
     "not in the group": ({"in_group": False}, ["group"]),
     "root": ({"in_group": False, "user": "root", "root": True}, []),
     "no uv": ({"uv": False}, ["uv"]),
-    "half a toolkit": ({"toolkit": Toolkit("1.19.1", False, True, (LIST,))}, ["toolkit"]),
+    "half a toolkit": ({"toolkit": Toolkit("1.19.1", False, (LIST,))}, ["toolkit"]),
     "no runtime": ({"engine": {"Runtimes": {"runc": {}}}}, ["runtime"]),
-    "no list of GPUs": ({"toolkit": Toolkit("1.19.1", True, True)}, ["cdi"]),
+    "no list of GPUs": ({"toolkit": Toolkit("1.19.1", True)}, ["cdi"]),
     "the list of another driver": (
-        {"toolkit": Toolkit("1.19.1", True, True, (Specification("/etc/cdi/nvidia.yaml", "570.86.16"),))},
+        {"toolkit": Toolkit("1.19.1", True, (Specification("/etc/cdi/nvidia.yaml", "570.86.16"),))},
         ["cdi"],
     ),
     "an old driver": (
@@ -78,7 +78,7 @@ HOSTS = {
             "cards": OLD,
             "module": "570.124.04",
             "next_driver": "570.124.04",
-            "toolkit": Toolkit("1.19.1", True, True, (Specification("/etc/cdi/nvidia.yaml", "570.124.04"),)),
+            "toolkit": Toolkit("1.19.1", True, (Specification("/etc/cdi/nvidia.yaml", "570.124.04"),)),
         },
         ["driver"],
     ),

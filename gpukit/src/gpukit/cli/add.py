@@ -37,7 +37,10 @@ REFUSED = (
 def add(project: Project, packages: list[str], native: bool, yes: bool) -> int:
     names = [package.strip() for package in packages]
     known = any(extensions.facts_of(name) for name in names)
-    stack = stack_of(project) if known else None
+    try:
+        stack = load(project.located("stack.json")) if known else None
+    except StackError as error:
+        raise RefusalError(f"{error}.") from None
     found = wheels(names, stack) if stack else {}
     lines = [line for name in names for line in (found[name].lines if name in found else [name])]
 
@@ -63,13 +66,6 @@ def add(project: Project, packages: list[str], native: bool, yes: bool) -> int:
 
     command = without_docker.add if native else adding.add
     return command(project, lines, judge, examine)
-
-
-def stack_of(project: Project) -> Stack:
-    try:
-        return load(project.located("stack.json"))
-    except StackError as error:
-        raise RefusalError(f"{error}.") from None
 
 
 def shown(requirement: str) -> str:
@@ -134,16 +130,12 @@ def confirm(found: dict[str, Found], yes: bool, names: list[str], file: str) -> 
 def has_kernels(place: adding.Place, found: dict[str, Found], stack: Stack) -> None:
     """Refuse wheels whose libraries have no code for a target; what cannot be read is said, and not refused."""
     needs = extensions.needs(stack)
-    asked = [
-        {
-            "line": wheel.line(),
-            "package": wheel.built.name,
-            "arch": wheel.arch,
-            "capabilities": needs[wheel.arch].capabilities,
-        }
-        for each in found.values()
-        for wheel in each.wheels
-    ]
+    asked = []
+    for wheel in (wheel for each in found.values() for wheel in each.wheels):
+        capabilities = needs[wheel.arch].capabilities
+        asked.append(
+            {"line": wheel.line(), "package": wheel.built.name, "arch": wheel.arch, "capabilities": capabilities}
+        )
     with status_line() as show:
         show(f"Downloading {', '.join(found)}, and reading for which GPUs it has code")
         code, output, errors = place(
@@ -155,21 +147,15 @@ def has_kernels(place: adding.Place, found: dict[str, Found], stack: Stack) -> N
         answers = json.loads(output) if code == 0 else []
     except ValueError:
         answers = []
-    for each in answers:
-        if each["lacks"]:
-            lacks = ", ".join(each["lacks"])
-            raise RefusalError(
-                f"{each['package']} cannot be added: its wheel for {each['arch']} has no code for capability {lacks} "
-                f"({each['seen']}).",
-                id="package-without-kernels",
-            )
     by_wheel = {(each["package"], each["arch"]): each for each in answers}
     for wheel in asked:
-        each = by_wheel.get((wheel["package"], wheel["arch"]))
+        each = by_wheel.get((wheel["package"], wheel["arch"]), {"lacks": [], "unread": "gpukit could not read it"})
         what = f"{wheel['package']} for {wheel['arch']}"
-        if each is None or each["unread"]:
-            why = f": {each['unread']}" if each else ""
-            say(f"{what}: not checked for which GPUs it has code{why}.")
+        if each["lacks"]:
+            reason = f"has no code for capability {', '.join(each['lacks'])} ({each['seen']})"
+            raise RefusalError(f"{what} cannot be added: its wheel {reason}.", id="package-without-kernels")
+        if each["unread"]:
+            say(f"{what}: not checked for which GPUs it has code: {each['unread']}.")
         else:
             say(f"{what}: it has code for capability {', '.join(wheel['capabilities'])}.")
 

@@ -98,10 +98,14 @@ def read_text(what: str) -> str:
 
 
 def this_machine(ask_engine: bool = True) -> Machine:
-    from gpukit.host import choice, facts  # imported here because it is slow, and not needed with --machine
+    from gpukit.host import facts  # imported here because it is slow, and not needed with --machine
+
+    if not ask_engine:
+        return facts.local(find_root(), ask_engine=False)
+    from gpukit.host import choice
     from gpukit.host.project import settings
 
-    return facts.local(find_root(), ask_engine, choice.known(settings(root())))
+    return facts.local(find_root(), engine=choice.known(settings(root())))
 
 
 def read_machine(file: str) -> Machine:
@@ -167,22 +171,18 @@ def show(diagnosis: Diagnosis, text: str, question: str, hide: Mask, place: str)
         return "\n".join(lines)
     about = "This error is in the program, its data, or a server, not in the GPU software."
     lines = [about] if diagnosis.program else []
-    if len(causes) == 1:
-        found = causes[0]
-        words = causes[0].words(place, hide.names)
-        name = "cause" if diagnosis.confidence == CERTAIN else "likely"
-        pairs = [("line", clean(found.line, hide)), (name, words.why), ("because", quoted(found.because, hide))]
-        pairs += [("remedy", words.remedy)]
-        return "\n".join([*lines, *rows([*pairs, ("more", words.more)])])
     lines += rows([("line", clean(diagnosis.line, hide))])
-    lines += [f"{len(causes)} causes are likely, the most likely first:"]
+    several = len(causes) > 1
+    if several:
+        lines.append(f"{len(causes)} causes are likely, the most likely first:")
     for number, found in enumerate(causes, 1):
         words = found.words(place, hide.names)
+        name = f"{number}." if several else "cause" if diagnosis.confidence == CERTAIN else "likely"
         other = clean(found.line, hide) if found.line != diagnosis.line else ""
-        because = quoted(found.because, hide)
-        pairs = [(f"{number}.", words.why), ("line", other), ("because", because), ("check", words.check)]
-        lines += ["", *rows([*pairs, ("remedy", words.remedy)])]
-    lines += ["", *rows([("more", causes[0].words(place).more)])]
+        pairs = [(name, words.why), ("line", other), ("because", quoted(found.because, hide))]
+        pairs += [("check", words.check if several else ""), ("remedy", words.remedy)]
+        lines += [*[""] * several, *rows(pairs)]
+    lines += [*[""] * several, *rows([("more", causes[0].words(place).more)])]
     if question:
         option = "--" + QUESTIONS[question][0].replace("_", "-")
         lines += rows([("tell", f"{QUESTIONS[question][1]} `{option} yes` or `{option} no` changes the answer.")])

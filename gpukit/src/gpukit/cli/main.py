@@ -23,21 +23,7 @@ Run this project in its container, the same one that VS Code creates from .devco
 
 `--help` after a command lists its options, with examples.
 """
-WITH_VALUE = (
-    "--host",
-    "--gpus",
-    "--name",
-    "--nproc",
-    "-e",
-    "-p",
-    "--priority",
-    "--after",
-    "--max-hours",
-    "--on",
-    "--nodes",
-    "--queue",
-    "--steps",
-)
+STARTS_ANOTHER = ("run", "shell", "submit", "rehearse")  # a program of the user, with options of its own
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:
@@ -118,14 +104,20 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
 
 def split(argv: list[str]) -> tuple[list[str], list[str]]:
     """Split into our own arguments and the command to run in the container; the `--` between them is optional."""
+    if not {*argv} & {*STARTS_ANOTHER}:
+        return argv, []
+    from gpukit.cli.arguments import ARGUMENTS  # compiling it is slow
+
+    flags = {name for name, options in ARGUMENTS.items() if options.get("action") == "store_true"}
+    with_value = {"--host", "--gpus", *ARGUMENTS} - flags
 
     def after_options(start: int) -> int:
         while start < len(argv) and argv[start].startswith("-") and argv[start] != "--":
-            start += 2 if argv[start] in WITH_VALUE else 1
+            start += 2 if argv[start] in with_value else 1
         return start
 
     position = after_options(0)
-    if argv[position : position + 1] not in (["run"], ["shell"], ["submit"], ["rehearse"]):
+    if not {*argv[position : position + 1]} & {*STARTS_ANOTHER}:
         return argv, []
     position = after_options(position + 1)
     return argv[:position], argv[position + (argv[position : position + 1] == ["--"]) :]
@@ -157,6 +149,18 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return options
 
 
+def as_json(refusal: RefusalError, sentence: str) -> str:
+    """The sentence, the cause's id if it is known, and the remedy, which is the sentence's second part otherwise."""
+    import json
+
+    from gpukit.findings.causes import PROJECT, worded
+    from gpukit.project.data import data
+
+    known = data("knowledge")["causes"].get(refusal.id, {})
+    remedy = worded(known.get("remedy", ""), PROJECT) or sentence.partition(": ")[2]
+    return json.dumps({"error": {"id": refusal.id or "refused", "message": sentence, "remedy": remedy}})
+
+
 def main(argv: list[str] | None = None) -> int:
     options = argparse.Namespace()
     try:
@@ -180,8 +184,6 @@ def main(argv: list[str] | None = None) -> int:
 
         sentence = as_called(str(refusal), find_root() is not None)
         if vars(options).get("json") and options.command in ("submit", "jobs", "run", "logs"):
-            from gpukit.cli.errors import as_json
-
             print(as_json(refusal, sentence))
             return refusal.code
         print(f"{PROG.lstrip('./')}: {sentence}", file=sys.stderr)

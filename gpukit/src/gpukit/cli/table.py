@@ -49,19 +49,13 @@ examples:
         "open a shell in the running container, VS Code's or ours, or start one",
         ["CMD"],
         common=True,
-        epilog="""\
-examples:
-  ./launch shell
-  ./launch shell -- nvidia-smi""",
+        epilog="example: ./launch shell -- nvidia-smi",
     ),
     "logs": Command(
         "show the output of a background run, the notebook, or a service",
         ["-f", "--json", "NAME"],
         common=True,
-        epilog="""\
-examples:
-  ./launch logs -f             follow the newest run
-  ./launch logs mlflow         the log of a service""",
+        epilog="example: ./launch logs -f mlflow",
     ),
     "stop": Command("stop all containers of this project; programs have a minute to save", common=True),
     "add": Command(
@@ -105,11 +99,7 @@ exit code: 1 if files are in conflict (with --check: would be), or if nothing co
     "build": Command(
         "build the image (other commands build it when needed)",
         ["--build-arg", "--no-cache"],
-        epilog="""\
-examples:
-  ./launch build                                    build what has changed
-  ./launch build --no-cache                         build all layers again
-  ./launch build --build-arg BASE_IMAGE=MIRROR/IMAGE""",
+        epilog="example: ./launch build --build-arg BASE_IMAGE=MIRROR/IMAGE",
     ),
     "up": Command("start the long-running container and the services in compose.yaml"),
     "submit": Command(

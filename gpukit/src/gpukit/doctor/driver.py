@@ -22,14 +22,8 @@ COMPATIBILITY_BASES = ("ngc", "cuda")
 COMPATIBILITY_BRANCHES = (535, 550, 570)
 DATA_CENTER = re.compile(r"\b(?:A100|A30|A40|A10G?|A16|A2|T4|V100|H100|H200|H20|L4|L40S?|B200|B300|G[HB]\d00)\b")
 
-# The causes of nvidia-smi's errors, by the id of the rule or cause.
-CAUSES_BY_RULE = {
-    "driver-updated": "driver-updated",
-    "gpu-lost": "gpu-lost",
-    "nvml-permission": "nvml-permission",
-    "wsl-windows-driver": "wsl-windows-driver",
-    "driver-not-loaded": "driver-not-loaded",
-    "driver-stuck": "driver-stuck",
+# What a sign means if it is nvidia-smi on this machine that prints it.
+MEANS = {
     "gpu-state": "gpu-lost",
     "driver-not-installed": "driver-half-installed",  # nvidia-smi itself exists
     "wsl-blocked": "wsl-windows-driver",
@@ -37,6 +31,10 @@ CAUSES_BY_RULE = {
     "driver-silent": "driver-not-loaded",
     "no-devices": "driver-finds-no-card",
 }
+FAILURES = (
+    *("driver-updated", "gpu-lost", "nvml-permission", "wsl-windows-driver", "driver-not-loaded", "driver-stuck"),
+    *("driver-half-installed", "driver-finds-no-card"),
+)
 UNKNOWN_FIELD = 2  # nvidia-smi's exit status for an unknown query field
 
 
@@ -140,7 +138,7 @@ def _failed(answer: Result, probes: Any, expected: str, stack: Stack) -> Finding
     """Why nvidia-smi failed. The kernel module that holds the GPU decides between the causes of its message."""
     output = answer.text
     floor = stack.driver or "a current one"
-    id = CAUSES_BY_RULE.get(lookup(output, CAUSES_BY_RULE), "")
+    id = lookup(output, FAILURES, MEANS)
     if answer.code == UNKNOWN_FIELD:
         id = "driver-without-capability-query"
     if id == "driver-not-loaded":

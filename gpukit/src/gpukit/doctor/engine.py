@@ -139,14 +139,8 @@ def _no_response(message: str, probes: Any) -> Finding:
         id = "docker-host-silent" if remote(probes.endpoint) else "docker-hangs"
         return problem(id, f"{where}: {message}", expected)
     id = lookup(message, ("docker-context", "client-too-old", "docker-denied", "docker-down"))
-    if id == "docker-context":
-        return problem(id, message, expected)
-    if id == "client-too-old":
-        return problem(id, message, "a client as new as the engine")
-    if remote(probes.endpoint):
+    if remote(probes.endpoint) and id not in ("docker-context", "client-too-old"):
         return problem("docker-host-silent", f"{where}: {message}", expected)
-    if id == "docker-denied":
-        return problem(id, f"{where}: permission denied", expected)
-    if id == "docker-down":
-        return problem(id, f"{where}: no response", expected)
+    if id:
+        return problem(id, f"{where}: {message}", expected)
     return diagnosed(message, "docker-unknown-error", message or "no response", expected)

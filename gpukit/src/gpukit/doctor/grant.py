@@ -1,15 +1,17 @@
-"""Whether the engine gives a container the GPU, and if not, which part is missing."""
+"""Whether the engine gives a container the GPU, or which part is missing, and whether running ones keep it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
-from gpukit.doctor.engine import cdi, desktop, facts, remote
-from gpukit.errors.known import diagnosed, sign_ids
+from gpukit.doctor.engine import cdi, desktop, facts, remote, without_gpu
+from gpukit.errors.known import diagnosed, lookup, sign_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Finding, passed, problem, skipped
 from gpukit.host.cards import cards
+from gpukit.host.preflight import GPU_KINDS
 from gpukit.host.process import hide_home
 from gpukit.project.stack import Stack, version
 
@@ -44,19 +46,19 @@ def gpu(probes: Any, stack: Stack) -> Finding:
         return skipped("gpu-request-would-hang")
     if stack.standalone:
         return _toolkit_ready(probes)
-    grant = probes.grant
-    if grant.granted:
-        return passed(grant.message)
+    refusal = probes.refusal
+    if refusal is None:
+        return passed(f"GPU {probes.gpus}")
     expected = "a container with the GPU"
-    seen = _last_error(grant.output) if grant.output else "refused"
-    if grant.id == "docker-hangs":
+    seen = _last_error(refusal.output)
+    if refusal.id == "docker-hangs":
         return problem("docker-hangs", seen, expected)
-    missing = None if remote(probes.endpoint) else _missing_part(probes, grant.output, expected)
+    missing = None if remote(probes.endpoint) else _missing_part(probes, refusal.output, expected)
     if missing:
         return missing
-    finding = diagnosed(grant.output, "gpu-refused", seen, expected, message=grant.message)
-    if grant.granted is None and finding.cause_id == "gpu-refused":  # not about the GPU, and unknown
-        return skipped("gpu-refused", message=grant.message)
+    finding = diagnosed(refusal.output, "gpu-refused", seen, expected, message=str(refusal))
+    if refusal.kind not in GPU_KINDS and finding.cause_id == "gpu-refused":  # not about the GPU, and unknown
+        return skipped("gpu-refused", message=str(refusal))
     return finding
 
 
@@ -134,3 +136,64 @@ def _last_error(text: str) -> str:
     for lead in ("stderr: ", "Error response from daemon: "):
         last = last.rpartition(lead)[2]
     return hide_home(last) or "refused"
+
+
+CDI_SINCE = "29"  # from here on, Docker implements --gpus with CDI
+NODE = "/dev/nvidiactl"
+LINK = "/dev/char/195:255"
+
+# What a sign means if it is nvidia-smi in a container that prints it.
+MEANS = {"lost-after-reload": "container-lost-gpu", "driver-updated": "container-has-old-driver"}
+NOT_RUN = "gpu-fails-in-container"
+
+
+@check(
+    "running",
+    "Running container",
+    needs="engine driver",
+    level="full",
+    causes="container-lost-gpu container-has-old-driver gpu-fails-in-container",
+    project=True,
+    container=True,
+    skip=without_gpu,
+)
+def running(probes: Any, stack: Stack) -> Finding:
+    """A running container of this project must still have its GPU."""
+    if probes.cards.timed_out:
+        return skipped("gpu-request-would-hang")
+    inside = probes.inside
+    if inside is None:
+        return passed("none with a GPU")
+    output = inside.text
+    if id := lookup(output, MEANS.values(), MEANS):
+        return problem(id, output, "a GPU")
+    if inside.code != 0:
+        finding = diagnosed(output, NOT_RUN, output, "a GPU")
+        return skipped(NOT_RUN, output) if finding.cause_id == NOT_RUN else finding
+    found = len(re.findall(r"^GPU \d+:", output, re.MULTILINE))
+    return passed(f"has its GPU{'s' if found > 1 else ''}")
+
+
+@check(
+    "reload",
+    "GPU survives a reload",
+    needs="engine driver",
+    causes="reload-takes-gpu",
+    container=True,
+    skip=without_gpu,
+)
+def reload(probes: Any, stack: Stack) -> Finding:
+    """If systemd manages cgroups, a container keeps its GPU after `systemctl daemon-reload` only if systemd knows the
+    device nodes.
+    """
+    info = facts(probes.info)
+    if probes.system != "linux":
+        return skipped("engine-in-virtual-machine")
+    manager = info.get("CgroupDriver", "")
+    if manager != "systemd":
+        return passed(f"cgroups by {manager}" if manager else "cgroups not by systemd")
+    if probes.engine_name == "podman" or (version(info["ServerVersion"]) >= version(CDI_SINCE) and cdi(info)):
+        return passed("GPUs by CDI")
+    if probes.exists(LINK) or not probes.exists(NODE):
+        return passed("systemd knows the GPU's device files")
+    return problem("reload-takes-gpu", f"cgroups by systemd, GPUs without CDI, no {LINK}", "CDI, or links in /dev/char")

@@ -14,14 +14,13 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from gpukit.errors.machine import Machine
-from gpukit.host import choice, facts, health, podman, smi, uv
-from gpukit.host.memory import meminfo
-from gpukit.host.preflight import GPU_KINDS, refusal
+from gpukit.host import choice, facts, health, memory, podman, smi, uv
+from gpukit.host.preflight import refusal
 from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
 from gpukit.host.project import Project, settings
 from gpukit.project.devcontainer import ConfigError
@@ -40,22 +39,9 @@ FABRIC = ["nvidia-smi", "--query-gpu=fabric.state", "--format=csv,noheader"]
 LISTED = ["nvidia-smi", "-L"]
 JOURNAL = ["journalctl", "--dmesg", "--boot", "--quiet", "--output=cat"]
 TOOLKIT = ["nvidia-ctk", "--version"]
-UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-cdi-refresh.path", "docker")
+FABRIC_MANAGER = ["systemctl", "is-active", "nvidia-fabricmanager"]
 SPECIFICATIONS = ("/etc/cdi", "/var/run/cdi")
 DEVICES = Path("/dev")
-
-
-@dataclass(frozen=True)
-class Grant:
-    """The result of requesting the GPU. `granted` is None if it could not be requested, or failed for another reason.
-
-    `id`: the cause of a refusal, if it is known. `output`: the engine's own text.
-    """
-
-    granted: bool | None
-    message: str
-    id: str = ""
-    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,7 +77,6 @@ class Toolkit:
 
     version: str = ""  # of nvidia-ctk; empty if it is missing
     runtime: bool = False  # nvidia-container-runtime
-    hook: bool = False  # nvidia-cdi-hook
     specifications: tuple[Specification, ...] = ()
 
 
@@ -134,6 +119,7 @@ class Host:
         self._stack = stack
         self.cpu = cpu
         self._known = local
+        self._local: Background | None = None
         self.engine_name = choice.known(settings(self.project))
         commands = {
             "info": ([self.engine_name, *INFO], LONG_TIMEOUT),
@@ -145,8 +131,8 @@ class Host:
         queries = {} if cpu else {"cards": CARDS}
         if stack.gpu and not cpu:
             queries.update(mig=MIG, fabric=FABRIC, listed=LISTED, smi=smi.COMMAND)
-            commands.update(toolkit=(TOOLKIT, SHORT_TIMEOUT), units=(["systemctl", "is-active", *UNITS], SHORT_TIMEOUT))
-            commands.update(journal=(JOURNAL, SHORT_TIMEOUT))
+            others = {"toolkit": TOOLKIT, "fabric_manager": FABRIC_MANAGER, "journal": JOURNAL}
+            commands.update({name: (argv, SHORT_TIMEOUT) for name, argv in others.items()})
         commands.update({name: ([nvidia_smi(), *argv[1:]], LONG_TIMEOUT) for name, argv in queries.items()})
         self._asked = {name: self._ask(*what) for name, what in commands.items()}
         self._folders = Background(self._look_at_folders, SHORT_TIMEOUT, None)
@@ -163,16 +149,16 @@ class Host:
 
     def prepare(self, checks: Iterable[str], stress: bool = False) -> None:
         """Collect the facts for --json while the checks run."""
+        project = None if self._stack.standalone else self.project
         known = self._known
-        self._local = Background(
-            lambda: known or facts.local(None if self._stack.standalone else self.project, engine=self.engine_name),
-            LONG_TIMEOUT,
-            Machine(),
-        )
+        look = partial(facts.local, project, engine=self.engine_name)
+        self._local = Background(lambda: known or look(), LONG_TIMEOUT, Machine())
 
     @property
     def local(self) -> Machine:
         """The facts about this machine: `machine` in --json."""
+        if self._local is None:
+            self.prepare(())
         return self._local.value
 
     client = _answered("client")
@@ -183,10 +169,17 @@ class Host:
     fabric = _answered("fabric")
     listed = _answered("listed")  # `nvidia-smi -L`: the only list with MIG slices
 
+    system = cached_property(lambda _: facts.system())
+    arch = cached_property(lambda _: facts.arch())
+    today = cached_property(lambda _: date.today())
+    meminfo = cached_property(lambda _: memory.meminfo())  # /proc/meminfo in bytes
+    pci = cached_property(lambda _: facts.pci())  # NVIDIA's devices; None if the bus is not visible
+    secure_boot = cached_property(lambda _: facts.secure_boot())
+
     @property
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
-        if self.engine_name == "podman":
+        if self.engine_name == "podman" and not self.native:
             return os.environ.get("CONTAINER_HOST", "")
         return self._answer("endpoint").out.strip()
 
@@ -216,15 +209,10 @@ class Host:
         bus = sum(device.kind == "gpu" and device.driver == "nvidia" for device in self.pci or ())
         return min(filter(None, (nodes, bus)), default=0)
 
-    @cached_property
-    def units(self) -> dict[str, str]:
-        """The states of the relevant services: active, inactive, failed; empty without systemd."""
-        states = self._answer("units").out.split()
-        return dict(zip(UNITS, states)) if len(states) == len(UNITS) else {}
-
-    @cached_property
-    def system(self) -> str:
-        return facts.system()
+    @property
+    def fabric_manager(self) -> str:
+        """The state of its service: active, inactive, failed; empty without systemd."""
+        return self._answer("fabric_manager").out.strip()
 
     @cached_property
     def special_places(self) -> tuple[str, ...]:
@@ -233,14 +221,6 @@ class Host:
         engine = ("podman",) if self.engine_name == "podman" else ()
         return (*inside, *engine, "spark" if self.exists(facts.FASTOS) else self.system)
 
-    @cached_property
-    def arch(self) -> str:
-        return facts.arch()
-
-    @cached_property
-    def today(self) -> date:
-        return date.today()
-
     def text(self, path: str) -> str | None:
         return facts.text(path)
 
@@ -248,25 +228,11 @@ class Host:
         return Path(path).exists()
 
     @cached_property
-    def meminfo(self) -> dict[str, int]:
-        """/proc/meminfo in bytes."""
-        return meminfo()
-
-    @cached_property
     def module(self) -> str:
         """The version of the loaded NVIDIA kernel module; empty if none is loaded."""
         text = self.text("/sys/module/nvidia/version") or self.text("/proc/driver/nvidia/version") or ""
         found = re.search(r"\d{3,}\.\d+(?:\.\d+)?", text)
         return found.group() if found else ""
-
-    @cached_property
-    def pci(self) -> tuple[facts.PciDevice, ...] | None:
-        """NVIDIA's devices on the PCI bus; None if the bus is not visible."""
-        return facts.pci()
-
-    @cached_property
-    def secure_boot(self) -> bool | None:
-        return facts.secure_boot()
 
     @cached_property
     def toolkit(self) -> Toolkit:
@@ -281,8 +247,7 @@ class Host:
                     if text and "nvidia.com/gpu" in text:
                         driver = re.search(r"libcuda\.so\.(\d{3,}\.\d+(?:\.\d+)?)", text)
                         specifications.append(Specification(str(path), driver.group(1) if driver else ""))
-        runtime, hook = (shutil.which(name) is not None for name in ("nvidia-container-runtime", "nvidia-cdi-hook"))
-        return Toolkit(version, runtime, hook, tuple(specifications))
+        return Toolkit(version, shutil.which("nvidia-container-runtime") is not None, tuple(specifications))
 
     @cached_property
     def _project(self) -> Any:
@@ -296,19 +261,21 @@ class Host:
         return None
 
     @cached_property
-    def grant(self) -> Grant:
-        """Request the GPU from the engine, with the same flags as every entry point."""
+    def refusal(self) -> RefusalError | None:
+        """Why the engine refuses the GPU, which is requested with the flags of every entry point; None if it does not.
+
+        Its kind is one of GPU_KINDS, unless the GPU could not be requested, or something else failed.
+        """
         try:
             if self._project.gpus is None:
-                return Grant(None, "devcontainer.json requests no GPU.")
+                return RefusalError("devcontainer.json requests no GPU.")
             self._project.engine.cpu_helps = False  # the remedy should make the GPU work, not avoid it
             self._project.engine.patience = ENGINE_TIMEOUT
-            found = refusal(self._project)
+            return refusal(self._project)
         except ConfigError as error:
-            return Grant(None, str(error))
+            return RefusalError(str(error))
         except RefusalError as error:
-            found = error
-        return refused(found) if found else Grant(True, f"GPU {self._project.gpus}")
+            return error
 
     def _look_at_folders(self) -> Config:
         if self._stack.standalone:
@@ -319,10 +286,10 @@ class Host:
         except (ConfigError, RefusalError) as error:
             return Config(error=str(error))
         mounts = [mount for mount in (config.workspace_mount, *config.mounts) if mount and mount["type"] == "bind"]
-        looked = [
-            Background(lambda mount=mount: _folder(mount), SHORT_TIMEOUT - 0.5, _unresponsive(mount))
-            for mount in mounts
-        ]
+        looked = []
+        for mount in mounts:
+            silent = Folder(mount["source"], mount["target"], bool(mount["readonly"]), "silent", False)
+            looked.append(Background(lambda mount=mount: _folder(mount), SHORT_TIMEOUT - 0.5, silent))
         return Config(tuple(each.value for each in looked))
 
     @cached_property
@@ -344,13 +311,10 @@ class Host:
     @cached_property
     def containers(self) -> tuple[Container, ...]:
         """The project's containers: those that launch labelled, and VS Code's."""
+        listing = [self.engine_name, "ps", "--all", "--quiet", "--filter"]
         names: set[str] = set()
         for label in (f"gpukit.project={self.project}", f"devcontainer.local_folder={self.project}"):
-            names.update(
-                run(
-                    [self.engine_name, "ps", "--all", "--quiet", "--filter", f"label={label}"], LONG_TIMEOUT
-                ).out.split()
-            )
+            names.update(run([*listing, f"label={label}"], LONG_TIMEOUT).out.split())
         if not names:
             return ()
         return tuple(containers(run([self.engine_name, "inspect", *sorted(names)], LONG_TIMEOUT).out))
@@ -370,10 +334,8 @@ class Host:
     @cached_property
     def native_folders(self) -> list[str]:
         """Where the native environment and uv's cache are, or the nearest folders that exist."""
-        found = []
-        for folder in (uv.environments(self._project.env), uv.cache(self._project.env)):
-            found.append(str(next(path for path in (folder, *folder.parents) if path.exists())))
-        return list(dict.fromkeys(found))
+        folders = (uv.environments(self._project.env), uv.cache(self._project.env))
+        return [str(next(path for path in (folder, *folder.parents) if path.exists())) for folder in folders]
 
     @cached_property
     def created(self) -> bool:
@@ -384,19 +346,6 @@ class Host:
         """Free space on the disk of a folder; None if unknown."""
         return Background(lambda: shutil.disk_usage(folder).free / 1e9, SHORT_TIMEOUT, None).value
 
-    def free_files(self, folder: str) -> int | None:
-        """The number of files that can still be created on that disk; None if it is not limited or unknown."""
-
-        def look() -> int | None:
-            about = os.statvfs(folder)
-            return about.f_favail if about.f_files else None
-
-        return Background(look, SHORT_TIMEOUT, None).value
-
-
-def refused(found: RefusalError) -> Grant:
-    return Grant(False if found.kind in GPU_KINDS else None, str(found), found.id, found.output)
-
 
 def containers(text: str) -> Iterable[Container]:
     """Parse the output of `docker inspect`."""
@@ -405,19 +354,14 @@ def containers(text: str) -> Iterable[Container]:
     except ValueError:
         return
     for each in found:
-        state = each.get("State") or {}
         host = each.get("HostConfig") or {}
-        environment = (each.get("Config") or {}).get("Env") or []
-        yield Container(
-            name=str(each.get("Name", "")).lstrip("/"),
-            running=bool(state.get("Running")),
-            gpu=bool(host.get("DeviceRequests"))
-            or any(podman.DEVICE in word for word in (each.get("Config") or {}).get("CreateCommand") or [])
-            or (
-                host.get("Runtime") == "nvidia"
-                and any(one.startswith("NVIDIA_VISIBLE_DEVICES=") for one in environment)
-            ),
-        )
+        config = each.get("Config") or {}
+        visible = any(one.startswith("NVIDIA_VISIBLE_DEVICES=") for one in config.get("Env") or [])
+        by_runtime = visible and host.get("Runtime") == "nvidia"
+        by_podman = any(podman.DEVICE in word for word in config.get("CreateCommand") or [])
+        running = bool((each.get("State") or {}).get("Running"))
+        gpu = bool(host.get("DeviceRequests")) or by_podman or by_runtime
+        yield Container(str(each.get("Name", "")).lstrip("/"), running, gpu)
 
 
 TEMPLATE_FOLDERS = ("", ".devcontainer", ".devcontainer/cpu", ".github/workflows", ".vscode", "cluster")
@@ -443,10 +387,6 @@ def _merge_leftovers(project: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
                     if re.search(rb"^<<<<<<< .*$", data, re.MULTILINE) and re.search(rb"^>>>>>>> ", data, re.MULTILINE):
                         marked.append(str(path.relative_to(project)))
     return tuple(marked), tuple(rejected)
-
-
-def _unresponsive(mount: Mapping[str, Any]) -> Folder:
-    return Folder(mount["source"], mount["target"], bool(mount["readonly"]), "silent", False)
 
 
 def _folder(mount: Mapping[str, Any]) -> Folder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -13,12 +12,12 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from gpukit.doctor import card, disk, driver, engine, grant, health, machine, mounts, project, running
+from gpukit.doctor import card, disk, driver, engine, grant, health, project
 from gpukit.doctor.host import Host
 from gpukit.doctor.needs import report
 from gpukit.errors.machine import Machine
 from gpukit.findings.checks import Check, checks_of, command, natively, run
-from gpukit.findings.finding import FAIL, Finding, skipped
+from gpukit.findings.finding import FAIL, Finding, problem, skipped
 from gpukit.findings.private import mask
 from gpukit.host import facts, stacks
 from gpukit.project.location import find_root, root
@@ -37,27 +36,20 @@ which driver, image, and PyTorch does the GPU need? Nothing is written and nothi
   ./launch doctor --early             one line for each problem that would stop the container; exits with 0"""
 
 # Causes come before their consequences: without a driver, an engine cannot grant a GPU.
-CHECKS = checks_of(engine, project, mounts, driver, card, health, machine, grant, running, disk)
+CHECKS = checks_of(engine, project, disk, driver, card, health, grant)
 ENGINE_CHECKS = ("engine", "gpu", "reload", "disk")
 # `./launch preflight` runs next and checks `gpu`; the other checks are not about starting a container.
 EARLY_CHECKS = ("client", "engine", "merge", "mounts", "driver", "card", "mig", "mixed", "fabric", "memory", "disk")
-GPU_CHECKS = ("driver", "card", "mig", "mixed", "fabric", "memory")
 # Warnings for `./launch`, but VS Code cannot start the container, or the machine may freeze.
 BLOCKING = (
-    "comma-in-path",
-    "engine-on-other-machine",
-    "shared-memory-taken",
-    "shared-memory-swapped",
-    "shared-memory-cached",
+    *("comma-in-path", "engine-on-other-machine"),
+    *("shared-memory-taken", "shared-memory-swapped", "shared-memory-cached"),
 )
 
 
 def main(argv: list[str] | None = None, cpu: bool = False, native: bool = False) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--early", action="store_true")
-    ours = parser.parse_known_args(argv)[0]
-    if ours.early:
+    if "--early" in argv:
         return early()
     native = native and find_root() is not None
     here: list[Machine] = []
@@ -99,7 +91,8 @@ def _judged(each: Check, cpu: bool, probes: Any, stack: Stack) -> Finding:
     if finding.cause_id == "no-gpu-requested" and not cpu:
         found = probes.local.gpus
         if found and each.id == "card":
-            return card.not_supported(found)
+            seen = ", ".join(f"{each.name} ({each.capability})" for each in found)
+            return problem("card-not-supported", seen, "a GPU that PyTorch has a build for")
         return skipped("no-build-for-gpu" if found else "no-gpu-in-machine")
     return finding
 
@@ -109,9 +102,9 @@ def early() -> int:
     try:
         stack = load()
         hide = mask(root())
-        without = GPU_CHECKS if os.environ.get("GPUKIT_DEVICE") == "cpu" else ()
-        chosen = [check for check in CHECKS if check.id in EARLY_CHECKS and check.id not in without]
-        for finding in run(chosen, Host(stack, cpu=bool(without)), stack):
+        cpu = os.environ.get("GPUKIT_DEVICE") == "cpu"
+        chosen = [each for each in adapted(CHECKS, cpu) if each.id in EARLY_CHECKS]
+        for finding in run(chosen, Host(stack, cpu=cpu), stack):
             if finding.status == FAIL or not finding.completed or finding.cause_id in BLOCKING:
                 seen = shorten(finding.seen, 80, placeholder=" ...")
                 print(hide(f"doctor: {finding.title}: {seen}. {finding.cause} {finding.remedy}"), flush=True)

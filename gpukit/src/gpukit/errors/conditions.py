@@ -16,7 +16,7 @@ from typing import Any
 from gpukit.errors.machine import Machine, compiled
 from gpukit.findings.causes import PROJECT, worded
 from gpukit.project.data import data
-from gpukit.project.stack import version
+from gpukit.project.versions import version
 
 COMPARISONS = {
     "<": operator.lt,
@@ -26,8 +26,8 @@ COMPARISONS = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
-WORDS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least"}
+# What a comparison says if it is true, and if it is false.
+WORDS = {"<": ("below", "at least"), "<=": ("at most", "above"), ">": ("above", "at most"), ">=": ("at least", "below")}
 QUOTED = 60  # characters of the text that a reason quotes
 
 
@@ -97,22 +97,19 @@ def _reasons(condition: Any, case: Case, wanted: bool) -> list[str]:
         return [worded(fact["if_true" if wanted else "if_false"], PROJECT, values(case))]
     if name in COMPARISONS and parts[0][0] == "machine":
         says = data("knowledge")["values"].get(parts[0][1])
-        words = WORDS.get(name if wanted else OPPOSITE[name])
-        return [f"{says} {_value(parts[0], case)}, {words} {_value(parts[1], case)}"] if says and words else []
+        if says and name in WORDS:
+            words = WORDS[name][0 if wanted else 1]
+            return [f"{says} {_value(parts[0], case)}, {words} {_value(parts[1], case)}"]
     return []
 
 
 def values(case: Case) -> dict[str, str]:
     """What is known of a case, for the placeholders of sentences: what was captured, figures, and the machine."""
     found = {name: f"{value:.1f}" for name, value in figures(case.text).items()}
-    for prefix, part in (
-        ("machine", case.machine),
-        ("machine.engine", case.machine.engine),
-        ("machine.torch", case.machine.torch),
-    ):
-        for name, value in vars(part).items():
-            if isinstance(value, (str, float)) and not isinstance(value, bool):
-                found[f"{prefix}.{name}"] = str(value)
+    machine = case.machine
+    for prefix, part in {"machine": machine, "machine.engine": machine.engine, "machine.torch": machine.torch}.items():
+        known = {name: value for name, value in vars(part).items() if isinstance(value, (str, float))}
+        found.update({f"{prefix}.{name}": str(value) for name, value in known.items()})
     return {**found, **case.captures}
 
 

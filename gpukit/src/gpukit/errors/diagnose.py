@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import accumulate
 
 from gpukit.errors.conditions import Case, holds, reason, values
 from gpukit.errors.machine import Machine, compiled, machine_in_text
@@ -90,14 +91,11 @@ class Text:
         self.text = text
         self.lower = text.lower()
         self.lines = text.split("\n")
-        self.starts = [0]
-        for line in self.lines:
-            self.starts.append(self.starts[-1] + len(line) + 1)
+        self.starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
         self.quiet = [says("quiet", line) for line in self.lines]
         informs = [says("inform", line) and not says("inform_error", line) for line in self.lines]
-        if len(self.lines) > 12 or not all(
-            map(any, zip(self.quiet, informs, (not line.strip() for line in self.lines)))
-        ):
+        spoken = [line for line, *kinds in zip(self.lines, self.quiet, informs) if line.strip() and not any(kinds)]
+        if spoken or len(self.lines) > 12:
             self.quiet = [any(pair) for pair in zip(self.quiet, informs)]
         for number in self._handled():
             self.quiet[number] = True
@@ -214,23 +212,16 @@ def _possible(hit: Hit, text: str, machine: Machine) -> list[Found]:
     case = Case(text, machine, captures(hit.match))
     known = values(case)
     special = _special_places(text, machine)
-    decided: list[tuple[int, Found]] = []
-    for cause in hit.sign.causes:
-        verdict = holds(cause.when, case)
-        if verdict is not False:
-            because = reason(cause.when, case) if verdict else ""
-            decided.append((0 if verdict else 1, Found(cause, hit.sign, hit.line, known, because, special)))
-    return [found for _, found in sorted(decided, key=lambda pair: pair[0])]
+    verdicts = [(holds(cause.when, case), cause) for cause in hit.sign.causes]
+    order = [cause for wanted in (True, None) for verdict, cause in verdicts if verdict is wanted]
+    return [Found(cause, hit.sign, hit.line, known, reason(cause.when, case), special) for cause in order]
 
 
 def _special_places(text: str, machine: Machine) -> tuple[str, ...]:
     """Places whose remedies may differ, by what is known of the machine and by what the text mentions."""
-    found = {
-        "slurm": bool(re.search(r"\bslurm|\bsrun\b|\bsbatch\b", text)),
-        "kubernetes": bool(re.search(r"\bkubelet\b|\bkubectl\b|\bOOMKilled\b|\bpods?/", text)),
-        "podman": machine.engine.name == "podman",
-    }
-    return (*(place for place, here in found.items() if here), machine.system or "linux")
+    mentioned = [place for place in ("slurm", "kubernetes") if says(place, text)]
+    engine = ["podman"] if machine.engine.name == "podman" else []
+    return (*mentioned, *engine, machine.system or "linux")
 
 
 def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:

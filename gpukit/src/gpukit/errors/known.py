@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,9 +27,13 @@ def match_signs(text: str, *ids: str) -> re.Match[str] | None:
     return next(filter(None, (sign.matches(text) for sign in named(*ids))), None)
 
 
-def lookup(text: str, ids: Collection[str]) -> str:
-    """The most likely sign or cause of a text that is one of these ids; empty if none is."""
-    return next((id for id in sign_ids(text) if id in ids), "")
+def lookup(text: str, ids: Collection[str], means: Mapping[str, str] | None = None) -> str:
+    """The most likely sign or cause of a text that is one of these ids; empty if none is.
+
+    `means`: the cause of a sign, or of another cause, where the text is from.
+    """
+    found = ((means or {}).get(id, id) for id in sign_ids(text))
+    return next((id for id in found if id in ids), "")
 
 
 def diagnosed(text: str, fallback: str, seen: str, expected: str = "", **values: str) -> Finding:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from gpukit.project.data import data
-from gpukit.project.stack import version
+from gpukit.project.versions import version
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,8 @@ class Machine:
             mine = getattr(self, each.name)
             theirs = getattr(other, each.name)
             if isinstance(mine, (Engine, Torch)):
-                parts = {part.name: getattr(mine, part.name) for part in fields(mine)}
-                known[each.name] = replace(
-                    theirs, **{name: value for name, value in parts.items() if value is not None}
-                )
-            elif each.name == "packages":
-                known[each.name] = {**(theirs or {}), **(mine or {})} or None
+                stated = {name: value for name, value in vars(mine).items() if value is not None}
+                known[each.name] = replace(theirs, **stated)
             else:
                 known[each.name] = theirs if mine is None else mine
         return Machine(**known)
@@ -182,8 +178,7 @@ def machine_in_text(text: str) -> Machine:
     for entry in data("knowledge")["in_text"]:
         pattern, *words = entry["text"]
         possible = entry["fact"] not in found and (not words or any(map(lower.__contains__, words)))
-        match = compiled(pattern).search(text) if possible else None
-        if match:
+        if possible and (match := compiled(pattern).search(text)):
             found[entry["fact"]] = entry.get("value", next(filter(None, match.groups()), ""))
     name = found.pop("name", "")
     number = found.pop("capability", None) or capability(text)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import BinaryIO
 
 CHUNK = 1 << 20  # bytes read at a time
@@ -55,7 +53,7 @@ def read(stream: BinaryIO) -> str:
         errors.extend(_last_errors(others))
         end.extend(others)
     kept = sorted({*first.values(), *last.values(), *errors, *end})
-    return "\n".join(line.decode("utf-8", "replace") for line in _relevant([line for _, line in kept]))
+    return _relevant([line for _, line in kept]).decode("utf-8", "replace")
 
 
 def _last_errors(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
@@ -69,23 +67,19 @@ def _last_errors(lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     return found[::-1]
 
 
-def _relevant(lines: list[bytes]) -> list[bytes]:
+def _relevant(lines: list[bytes]) -> bytes:
     """If a text is too long: the lines that report an error with the next two, and the start and the end."""
-    if sum(map(len, lines)) <= MAX_TEXT:
-        return lines
-    errors = [number for number, line in enumerate(lines) if ERRORS.search(line.lower())]
-    near = {number + more for number in errors for more in range(1 + AFTER_ERROR)}
-    near |= {*range(LAST_LINES), *range(len(lines) - LAST_LINES, len(lines))}
-    lines = [line for number, line in enumerate(lines) if number in near]
-    start = _within(lines, MAX_TEXT // 3)
-    rest = lines[len(start) :]
-    return start + _within(rest[::-1], MAX_TEXT - MAX_TEXT // 3)[::-1]
-
-
-def _within(lines: list[bytes], most: int) -> list[bytes]:
-    """The first of these lines, up to `most` characters in total."""
-    sizes = list(accumulate(len(line) + 1 for line in lines))
-    return lines[: bisect_right(sizes, most)]
+    text = b"\n".join(lines)
+    if len(text) > MAX_TEXT:
+        errors = [number for number, line in enumerate(lines) if ERRORS.search(line.lower())]
+        near = {number + more for number in errors for more in range(1 + AFTER_ERROR)}
+        near |= {*range(LAST_LINES), *range(len(lines) - LAST_LINES, len(lines))}
+        text = b"\n".join(line for number, line in enumerate(lines) if number in near)
+    if len(text) > MAX_TEXT:
+        start = text[: MAX_TEXT // 3].rpartition(b"\n")[0]
+        end = text[-(MAX_TEXT - MAX_TEXT // 3) :].partition(b"\n")[2]
+        text = start + b"\n" + end
+    return text
 
 
 def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -130,8 +124,6 @@ def _encoding(start: bytes) -> str:
 def plain(text: str) -> str:
     """Remove colors, frames, and quote markers, and straighten quotation marks."""
     text = ESCAPES.sub("", text).translate(QUOTES)
-    if text.count("<br") > 1:
-        text = re.sub(r"<br */?>", "\n", text)
     return re.sub(r"^[ \t]*>(?!>>)[ \t]?|[ \t]+$", "", text, flags=re.MULTILINE)[-MAX_TEXT:]
 
 
@@ -148,7 +140,7 @@ def joined(text: str) -> list[str]:
         return []
     if len(lines) <= 12:
         return [re.sub(r"\s*\n\s*", " ", text), re.sub(r"\n[ \t]*", "", text)]
-    width = max(len(line) for line in lines if len(line) <= 240) if any(len(line) <= 240 for line in lines) else 0
+    width = max((len(line) for line in lines if len(line) <= 240), default=0)
     if width < 50:
         return []
     results = []

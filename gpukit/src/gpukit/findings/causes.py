@@ -10,7 +10,7 @@ from typing import Any
 from gpukit.project import dependencies
 from gpukit.project.data import data
 from gpukit.project.location import EXTRA, find_root, is_adopted, named
-from gpukit.project.stack import version
+from gpukit.project.versions import version
 
 PROJECT = "project"
 NATIVE = "native"

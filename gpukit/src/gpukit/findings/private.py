@@ -33,17 +33,7 @@ NOT_SECRET = re.compile(
     r"(^|_)(max|min|num|n)_\w*tokens?$",
     re.IGNORECASE,
 )
-NOT_SECRET_VALUES = (
-    "true",
-    "false",
-    "disabled",
-    "enabled",
-    "offline",
-    "online",
-    "dryrun",
-    "x-oauth-basic",
-    "x-access-token",
-)
+NOT_SECRET_VALUES = ("disabled", "enabled", "offline", "online", "dryrun", "x-oauth-basic", "x-access-token")
 # Names of shared or default accounts, which identify nobody.
 GENERIC_NAMES = ("", "root", "localhost", "user", "nvidia", "ubuntu", "debian", "docker", "jetson", "runner", "vscode")
 # A secret has a digit or is long; a short word belongs to an error text, as in "Unexpected token: expected".

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.project.location import find_root, located
+from gpukit.project.versions import version
 
 FILE = "stack.json"
 SCHEMA = 1
@@ -135,12 +136,6 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise StackError(f"{path} is not a JSON object: restore it with `git checkout {path.name}`")
     return data
-
-
-def version(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: 570.86.16 is (570, 86, 16), 2.10.0a0+x is (2, 10, 0)."""
-    match = re.match(r"\d+(?:\.\d+)*", text.strip())
-    return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
 def minor(text: str) -> str:

@@ -1,5 +1,5 @@
-"""Whether a range of versions allows one, and whether a requirement applies to a container: what adopting has to know
-where no other package can be imported. PEP 440 and PEP 508, without epochs.
+"""The numbers of a version, whether a range allows one, and whether a requirement applies to a container: what adopting
+has to know where no other package can be imported. PEP 440 and PEP 508, without epochs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ LINUX.update(implementation_name="cpython", platform_python_implementation="CPyt
 COMPARISONS = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le}
 COMPARISONS.update({ast.Gt: operator.gt, ast.GtE: operator.ge})
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version: 570.86.16 is (570, 86, 16), 2.10.0a0+x is (2, 10, 0)."""
+    match = re.match(r"\d+(?:\.\d+)*", text.strip())
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
 def key(version: str) -> tuple[tuple[int, ...], int, int, int]:

@@ -80,9 +80,7 @@ def convolution(probes: Any, stack: Stack) -> Finding:
     if not answer["cudnn"] or not answer["enabled"]:
         return problem("cudnn-not-found", "no cuDNN", "cuDNN")
     version = answer["cudnn"]
-    text = (
-        f"cuDNN {version // 10000}.{version // 100 % 100}.{version % 100}" if version >= 90000 else f"cuDNN {version}"
-    )
+    text = f"cuDNN {version // 10000}.{version // 100 % 100}.{version % 100}"
     if not answer["error"] <= answer["tolerance"]:
         return problem(
             "convolution-results-wrong", f"{text}, error {answer['error']:.1e}", f"at most {answer['tolerance']:.1e}"
@@ -127,7 +125,7 @@ def loader(probes: Any, stack: Stack) -> Finding:
     "compile",
     "torch.compile",
     "torch-compile-fails",
-    needs="import room gpu kernels ptxas tensor",
+    needs="import room gpu kernels tensor",
     causes=(
         "no-compiler no-cpp-compiler no-python-headers libcuda-not-listed ptxas-too-old triton-mismatch no-such-user "
         "disk-full temporary-folder-noexec compiler-hangs torch-compile-fails compile-disabled compiled-results-wrong"
@@ -159,12 +157,12 @@ def compiles(probes: Any, stack: Stack) -> Finding:
     "Training and resuming",
     "checkpoint-fails",
     needs="tensor mounts",
-    causes=("checkpoint-fails", "check-loss-not-finite", "resumed-run-differs", "not-deterministic", *COMMON),
+    causes=("checkpoint-fails", "check-loss-not-finite", "resumed-run-differs", *COMMON),
     level="full",
     skip=without_device,
 )
 def training(probes: Any, stack: Stack) -> Finding:
-    """Ten steps with a checkpoint after the fifth, twice with the same seed; the last five again in another process."""
+    """Ten steps with a checkpoint after the fifth; the last five again in another process."""
     device = probes.training[0].device
     whole, resumed = (outcome.result() for outcome in probes.training)
     losses = whole["losses"]
@@ -174,6 +172,4 @@ def training(probes: Any, stack: Stack) -> Finding:
     # The same operations in the same order: bitwise equal on the CPU, nearly equal where sums are parallel.
     if resumed["start"] != 5 or any(abs(a - b) > 1e-5 * abs(a) for a, b in zip(losses[5:], again)):
         return problem("resumed-run-differs", f"on {device}: loss {again[-1]:.6g} after resuming", f"{losses[-1]:.6g}")
-    if losses != whole["again"]:
-        return problem("not-deterministic", f"on {device}: loss {whole['again'][-1]:.9g} again", f"{losses[-1]:.9g}")
     return passed(f"on {device}: ten steps, checkpoint, resumed with the same losses")

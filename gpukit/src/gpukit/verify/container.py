@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import os
 import re
-import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from gpukit.errors.known import match_signs
+from gpukit.host import smi
 from gpukit.image import guard
 from gpukit.project.location import find_root
 from gpukit.project.stack import Stack
@@ -28,41 +25,33 @@ from gpukit.verify.probes import (
     Probes,
     Torch,
     found,
-    run,
 )
 from gpukit.verify.torch_process import TorchError, TorchProcess
 
-IMPORT_LIMIT = 120
+IMPORT_LIMIT = 120  # seconds
 DEVICE_LIMIT = 60
 COMPILE_LIMIT = 180
 LOAD_LIMIT = 120
 PROCESSES_LIMIT = 90
-
-
-LIMIT = 120
 OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}  # an import must not use the network
 
-
-@dataclass(frozen=True)
-class OnGpu:
-    """A package that is tested on the GPU. `imports_without_gpu`: it can be imported without one. `call`: a test."""
-
-    call: str = ""
-    imports_without_gpu: bool = False
-
-
 _HEADS = "import torch; x = torch.randn(1, 128, 4, 64, dtype=torch.float16, device='cuda')"
-ON_GPU = {  # by the name that is imported
-    "bitsandbytes": OnGpu(
+ON_GPU = {  # packages that are tested on the GPU, by the name that is imported, and the test
+    "bitsandbytes": (
         "import torch; from bitsandbytes import functional as f; "
-        "f.dequantize_4bit(*f.quantize_4bit(torch.ones(64, 64, dtype=torch.float16, device='cuda')))",
-        imports_without_gpu=True,
+        "f.dequantize_4bit(*f.quantize_4bit(torch.ones(64, 64, dtype=torch.float16, device='cuda')))"
     ),
-    "flash_attn": OnGpu(f"{_HEADS}; from flash_attn import flash_attn_func as f; f(x, x, x, causal=True)"),
-    "unsloth": OnGpu(),
-    "xformers": OnGpu(f"{_HEADS}; from xformers.ops import memory_efficient_attention as f; f(x, x, x)"),
+    "flash_attn": f"{_HEADS}; from flash_attn import flash_attn_func as f; f(x, x, x, causal=True)",
+    "unsloth": "",
+    "xformers": f"{_HEADS}; from xformers.ops import memory_efficient_attention as f; f(x, x, x)",
 }
+NEED_GPU = ON_GPU.keys() - {"bitsandbytes"}  # cannot be imported without one
 NOT_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "scripts", "tools"}
+
+
+def _asked(what: str, arguments: Callable[[Container], list[Any]], limit: float) -> cached_property[Outcome]:
+    """The worker's answer to one question, of which the first argument is the device."""
+    return cached_property(lambda it: it._ask(it._torch, what, *arguments(it), limit=limit))
 
 
 class Container(Probes):
@@ -99,7 +88,7 @@ class Container(Probes):
         checks = list(checks)
         self._compile_early = "compile" in checks
         if self.gpu_nodes:
-            self.query_smi()
+            self._smi_query = self._threads.submit(smi.look)  # any process that it lists now is not ours
         elif self._compile_early:
             self._compile("cpu")
         if "imports" in checks:
@@ -186,38 +175,18 @@ class Container(Probes):
                 _restart_after_cuda_error(self._torch, TorchError("", result["message"]))
         return outcome
 
-    @cached_property
-    def convolution(self) -> Outcome:
-        return self._ask(self._torch, "convolution", "cuda:0", limit=DEVICE_LIMIT)
-
-    @cached_property
-    def attention(self) -> Outcome:
-        return self._ask(self._torch, "attention", "cuda:0", self._half(), limit=DEVICE_LIMIT)
-
-    @cached_property
-    def memory_patterns(self) -> tuple[Outcome, ...]:
-        return self._on_each("pattern", self.stress and not self.in_use_by)
-
-    @cached_property
-    def transfers(self) -> tuple[Outcome, ...]:
-        return self._on_each("transfer")
-
-    @cached_property
-    def gemms(self) -> tuple[Outcome, ...]:
-        return self._on_each("gemm", self._half())
+    convolution = _asked("convolution", lambda it: ["cuda:0"], DEVICE_LIMIT)
+    attention = _asked("attention", lambda it: ["cuda:0", it._half()], DEVICE_LIMIT)
+    peers = _asked("peers", lambda it: ["", len(it.devices.found)], PROCESSES_LIMIT)
+    loader = _asked("loader", lambda it: ["", 2, bool(it.devices.found)], PROCESSES_LIMIT)
+    memory_patterns = cached_property(lambda it: it._on_each("pattern", it.stress and not it.in_use_by))
+    transfers = cached_property(lambda it: it._on_each("transfer"))
+    gemms = cached_property(lambda it: it._on_each("gemm", it._half()))
 
     @cached_property
     def collective(self) -> Outcome:
         process = self._other if len(self.devices.found) > 1 else self._torch
         return self._ask(process, "collective", "", len(self.devices.found), limit=PROCESSES_LIMIT)
-
-    @cached_property
-    def peers(self) -> Outcome:
-        return self._ask(self._torch, "peers", "", len(self.devices.found), limit=PROCESSES_LIMIT)
-
-    @cached_property
-    def loader(self) -> Outcome:
-        return self._ask(self._torch, "loader", "", 2, bool(self.devices.found), limit=PROCESSES_LIMIT)
 
     @cached_property
     def training(self) -> tuple[Outcome, ...]:
@@ -234,36 +203,12 @@ class Container(Probes):
             return (Outcome(device, error=TorchError("OSError", str(error))),)
 
     @cached_property
-    def assembler(self) -> tuple[str, tuple[str, ...]] | None:
-        """The ptxas that Triton uses for the first GPU, and the architectures that it supports; None without one."""
-        blackwell = bool(self.devices.found) and int(self.devices.found[0].capability.partition(".")[0]) >= 10
-        names = (["ptxas-blackwell"] if blackwell else []) + ["ptxas"]
-        spec = importlib.util.find_spec("triton")
-        folders = list(spec.submodule_search_locations or ()) if spec else []
-        chosen = [self.environment.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") for name in names]
-        inside = [str(Path(folder, "backends/nvidia/bin", name)) for name in names for folder in folders]
-        for path in filter(None, [*chosen, *inside]):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                answer = run(path, "--help")
-                if answer is not None:
-                    return path, tuple(dict.fromkeys(re.findall(r"\bsm_\d+[af]?\b", answer)))
-        return None
-
-    @cached_property
-    def _to_import(self) -> dict[str, list[tuple[str, str]]]:
-        """Module -> statements and their places. Packages tested on the GPU come last: they change other packages."""
-        statements: dict[str, list[tuple[str, str]]] = {}
-        for each in self.imports:
-            if not each.lazy or found(each.module):
-                statements.setdefault(each.module, []).append((each.statement, each.place))
-        needed = self.requirements.needed
-        for name in sorted(self.requirements.direct & self._distributions.keys()):
-            for module in modules(self._distributions[name]):
-                statements.setdefault(module, [(f"import {module}", "pyproject.toml")])
-        for module in ON_GPU:
-            if module.replace("_", "-") in needed and found(module):
-                statements.setdefault(module, [(f"import {module}", "pyproject.toml")])
-        return dict(sorted(statements.items(), key=lambda item: item[0] in ON_GPU))
+    def _to_import(self) -> list[str]:
+        """The modules of the dependencies. Those tested on the GPU come last: they change other packages."""
+        direct = sorted(self.requirements.direct & self._distributions.keys())
+        names = [module for name in direct for module in modules(self._distributions[name])]
+        names += [name for name in ON_GPU if name.replace("_", "-") in self.requirements.needed and found(name)]
+        return sorted(dict.fromkeys(names), key=lambda module: module in ON_GPU)
 
     def start_imports(self) -> None:
         """Import the packages that need no GPU, in a second thread."""
@@ -284,32 +229,26 @@ class Container(Probes):
         for module in names:
             if self._leaving:
                 break
-            package = ON_GPU.get(module)
-            on_gpu = package is not None and bool(self.devices.found) and not self.exclusive
-            if package is not None and not package.imports_without_gpu and not on_gpu:
+            on_gpu = module in ON_GPU and bool(self.devices.found) and not self.exclusive
+            if module in NEED_GPU and not on_gpu:
                 done.append(Imported(module, skipped=True))
                 continue
             if self._importer is None:
                 # If only one process can use the GPU, it is not this one.
                 hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.gpu_nodes and self.exclusive else {}
                 self._importer = TorchProcess({**OFFLINE, **hidden})
-            done.append(self._one(module, package.call if package is not None and on_gpu else ""))
+            done.append(self._one(module, ON_GPU[module] if on_gpu else ""))
         return done
 
     def _one(self, module: str, call: str) -> Imported:
-        statements = self._to_import[module]
-        statement, place = statements[0]
         try:
-            answer = self._importer.call("imports", [text for text, _ in statements], call, limit=LIMIT)
+            answer = self._importer.call("imports", module, call, limit=IMPORT_LIMIT)
         except TorchError as error:
-            return Imported(module, statement, place, error)
-        number = answer.get("failed")
-        if number is None:
-            return Imported(module, statement, place)
-        called = number == len(statements)
-        if not called:
-            statement, place = statements[number]
-        return Imported(module, statement, place, TorchError(answer["kind"], answer["text"], answer["log"]), called)
+            return Imported(module, error)
+        if not answer:
+            return Imported(module)
+        error = TorchError(answer["kind"], answer["text"], answer["log"])
+        return Imported(module, error, called=answer["failed"] == call)
 
 
 def _restart_after_cuda_error(process: TorchProcess, error: TorchError) -> None:

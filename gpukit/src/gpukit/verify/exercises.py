@@ -145,16 +145,7 @@ def attention(device: str, kind: str) -> dict[str, Any]:
 
 
 def train(device: str, file: str, resume: bool) -> dict[str, Any]:
-    """Ten steps with dropout and a checkpoint after the fifth, or the last five steps from that checkpoint.
-
-    `again`: the losses of the same ten steps, repeated with the same seed.
-    """
-    losses = _steps(device, file, resume)
-    again = [] if resume else _steps(device, "")
-    return {"start": 10 - len(losses), "losses": losses, "again": again}
-
-
-def _steps(device: str, file: str, resume: bool = False) -> list[float]:
+    """Ten steps with dropout and a checkpoint after the fifth, or the last five steps from that checkpoint."""
     import os
 
     import torch
@@ -181,14 +172,14 @@ def _steps(device: str, file: str, resume: bool = False) -> list[float]:
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
-        if step == 4 and file and not resume:
+        if step == 4 and not resume:
             aside = Path(f"{file}.tmp")
             with aside.open("wb") as stream:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 5}, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
             aside.replace(file)
-    return losses
+    return {"start": start, "losses": losses}
 
 
 GIGABYTE = 1 << 30

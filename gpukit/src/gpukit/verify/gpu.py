@@ -12,9 +12,6 @@ from gpukit.host.memory import CAP, usual
 from gpukit.project.stack import Stack, version
 from gpukit.verify.torch_process import TorchError, torch_check
 
-# torch compares the capability with the highest that it was compiled for, but code for 12.0 runs on 12.1.
-HARMLESS = "torch's warning about its maximum capability is harmless: code for {have} runs on {own}"
-
 
 def on_cpu(probes: Any, stack: Stack) -> bool:
     """Whether this container is meant to run without a GPU."""
@@ -126,38 +123,10 @@ def kernels(probes: Any, stack: Stack) -> Finding:
             return problem("only-ptx", seen, f"compiled kernels for {device.capability} ({device.name})")
     if "cuda capability" in probes.devices.message.lower():
         own = probes.devices.found[0].capability
-        have = [name for name in sass if runs(own, (name,), ())]
-        seen += f"; {HARMLESS.format(have=have[-1] if have else own, own=own)}"
+        have = [name for name in sass if runs(own, (name,), ())] or [own]
+        seen += f"; torch's warning about its maximum capability is harmless: code for {have[-1]} runs on {own}"
     return passed(seen)
 
 
-@check("ptxas", "Triton assembler", needs="gpu", causes="ptxas-too-old", skip=without_gpu)
-def ptxas(probes: Any, stack: Stack) -> Finding:
-    """torch.compile passes PTX to ptxas, which must support the GPU even if torch has kernels for it."""
-    if probes.assembler is None:
-        return skipped("no-ptxas")
-    path, known = probes.assembler
-    own = probes.devices.found[0].capability.replace(".", "")
-    if not known:
-        return skipped("ptxas-lists-nothing", path)
-    needed = f"sm_{own}a" if int(own[:-1]) >= 9 else f"sm_{own}"  # what Triton requests: from Hopper on, with an `a`
-    if needed in known or (f"sm_{own}" in known and int(own[:-1]) < 10):
-        return passed(f"{needed}, by {path}")
-    return problem("ptxas-too-old", f"{path} supports up to {known[-1]}", needed)
-
-
 health = check("health", "GPU health", needs="gpu", causes=judge.HEALTH, skip=without_gpu)(judge.health)
-
-
-@check("mode", "Compute mode", needs="gpu", causes="gpu-mode-exclusive", skip=without_gpu)
-def mode(probes: Any, stack: Stack) -> Finding:
-    """Several processes can use a GPU at the same time, such as a notebook and a training run."""
-    modes = list(dict.fromkeys(card.mode for card in probes.smi.cards if card.mode not in ("", "N/A")))
-    if not modes:
-        return skipped("not-reported")
-    if any(mode.startswith("Exclusive") for mode in modes):
-        return problem("gpu-mode-exclusive", ", ".join(modes), "Default")
-    return passed(", ".join(modes))
-
-
 xid = check("xid", "Xid errors", needs="gpu", causes=judge.XID, skip=without_gpu)(judge.xid)

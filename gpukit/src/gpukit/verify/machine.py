@@ -6,6 +6,7 @@ import errno
 import re
 from typing import Any
 
+from gpukit.errors.conditions import UNITS
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.project.stack import Stack
@@ -35,17 +36,12 @@ def user(probes: Any, stack: Stack) -> Finding:
 MIN_DISK_GB = 1.0  # with less, a checkpoint or a compiled kernel may not fit
 
 
-# The system's error numbers of each.
-ERROR_NUMBERS = (
-    ("disk-full", (errno.ENOSPC, errno.EDQUOT)),
-    ("network-drive", (errno.ENOTCONN, errno.ESTALE, errno.EIO)),
-    ("read-only", (errno.EROFS,)),
-    ("cache-read-only", (errno.EROFS,)),
-)
-
-
-def _matching(place: Any, *ids: str) -> str:
-    return next((id for id, numbers in ERROR_NUMBERS if id in ids and place.error in numbers), "")
+# What the system's error numbers mean.
+ERRORS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "disk-full"),
+    **dict.fromkeys((errno.ENOTCONN, errno.ESTALE, errno.EIO), "network-drive"),
+    errno.EROFS: "read-only",
+}
 
 
 @check(
@@ -54,52 +50,37 @@ def _matching(place: Any, *ids: str) -> str:
     needs="user",
     causes=(
         "folder-not-mounted disk-full network-drive read-only mount-source-not-yours folder-not-kept "
-        "checkpoint-space-low"
+        "checkpoint-space-low mount-source-not-readable data-not-mounted data-writable"
     ),
     project=True,
     container=True,
 )
 def mounts(probes: Any, stack: Stack) -> Finding:
-    """The stack's folders exist, are writable, and are mounted: the container's own folders are lost with it."""
+    """The stack's folders exist, are writable, and are mounted: the container's own folders are lost with it. Data and
+    credentials are readable, but not writable from the container."""
     for place in probes.mounts:
         if not place.there:
             return problem("folder-not-mounted", f"{place.path}: does not exist", "a mounted folder")
         if place.problem:
-            id = _matching(place, "disk-full", "network-drive", "read-only")
-            id = id or ("read-only" if place.read_only else "mount-source-not-yours")
+            id = ERRORS.get(place.error, "read-only" if place.read_only else "mount-source-not-yours")
             whose = "" if place.owner is None else f" (uid {place.owner})"
             return problem(id, f"{place.path}: {place.problem}", "writable", whose=whose)
-    for place in probes.mounts:
+    for place in probes.read_only:
+        if place.problem:
+            id = ERRORS.get(place.error, "mount-source-not-readable")
+            return problem(id, f"{place.path}: {place.problem}", "readable")
+    for place in (*probes.mounts, *probes.read_only):
         if not place.mounted:
-            return problem("folder-not-kept", f"{place.path}: not mounted", "mounted")
+            id = "folder-not-kept" if place in probes.mounts else "data-not-mounted"
+            return problem(id, f"{place.path}: not mounted", "mounted")
     for place in probes.mounts:
         if place.free_gb is not None and place.free_gb < MIN_DISK_GB:
             return problem("checkpoint-space-low", f"{place.path}: {place.free_gb:.2g} GB free", f"{MIN_DISK_GB:g} GB")
-    return passed(f"{count(len(probes.mounts), 'folder')}, writable")
-
-
-@check(
-    "read-only",
-    "Read-only mounts",
-    needs="user",
-    causes="network-drive mount-source-not-readable data-not-mounted data-writable",
-    project=True,
-    container=True,
-)
-def read_only(probes: Any, stack: Stack) -> Finding:
-    """Data and credentials: readable, but not writable from the container."""
-    if not probes.read_only:
-        return skipped("no-read-only-mounts")
     for place in probes.read_only:
-        if place.problem:
-            id = _matching(place, "network-drive") or "mount-source-not-readable"
-            return problem(id, f"{place.path}: {place.problem}", "readable")
-    for place in probes.read_only:
-        if not place.mounted:
-            return problem("data-not-mounted", f"{place.path}: not mounted", "mounted")
         if not place.read_only:
             return problem("data-writable", f"{place.path}: writable", "read-only")
-    return passed(f"{count(len(probes.read_only), 'folder')}, readable")
+    others = f", {len(probes.read_only)} readable" if probes.read_only else ""
+    return passed(f"{count(len(probes.mounts), 'folder')}, writable{others}")
 
 
 @check(
@@ -114,8 +95,8 @@ def caches(probes: Any, stack: Stack) -> Finding:
     mounted = {place.path for place in probes.mounts}
     for place in probes.caches:
         if place.problem and place.path not in mounted:  # `mounts` checks those
-            id = _matching(place, "disk-full", "network-drive", "cache-read-only")
-            id = id or ("cache-owned-by-root" if place.owner == 0 else "cache-owned-by-other")
+            id = ERRORS.get(place.error, "cache-owned-by-root" if place.owner == 0 else "cache-owned-by-other")
+            id = "cache-read-only" if id == "read-only" else id
             names = (name for name, value in probes.environment.items() if value == place.path)
             name = next(names, "XDG_CACHE_HOME")
             return problem(id, f"{place.path}: {place.problem}", "writable", owner=place.owner, name=name)
@@ -127,7 +108,7 @@ def room(probes: Any, stack: Stack) -> Finding:
     """One megabyte can be written to the folder for temporary files."""
     for place in probes.temporary:
         if place.problem:
-            id = _matching(place, "disk-full") or "no-temporary-folder"
+            id = "disk-full" if ERRORS.get(place.error) == "disk-full" else "no-temporary-folder"
             return problem(id, f"{place.path}: {place.problem}", "writable")
         if place.free_gb is not None and place.free_gb < MIN_DISK_GB:
             return problem("temporary-space-low", f"{place.path}: {place.free_gb:.2g} GB free", f"{MIN_DISK_GB:g} GB")
@@ -136,7 +117,6 @@ def room(probes: Any, stack: Stack) -> Finding:
 
 MIN_SHM_GB = 1.0  # if the stack sets no size; Docker's default of 64 MB leads to a bus error
 MIN_FREE_SHM_GB = 0.03  # for this check and a small batch
-UNITS = {"b": 2**-30, "k": 2**-20, "m": 2**-10, "g": 1.0, "t": 1024.0}
 
 
 def gigabytes(size: str) -> float:

@@ -16,16 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.findings.checks import Check, checks_of, command, natively
-from gpukit.findings.finding import (
-    FAIL,
-    PASS,
-    STATUSES,
-    WARN,
-    Finding,
-    named,
-    passed,
-    problem,
-)
+from gpukit.findings.finding import FAIL, PASS, STATUSES, WARN, Finding, named, passed, problem
 from gpukit.host import facts, stacks
 from gpukit.host.cards import data
 from gpukit.image import guard
@@ -42,23 +33,14 @@ CHECKS = (
 )
 
 ABOUT = """\
-Check that this container is what the project expects, and that its GPU works.
+Check that this container is what the project expects, and that its GPU works. Outside a project: the PyTorch of this
+environment against this machine's GPU: its build, the driver, results, speed, and memory. Nothing is installed.
 
   ./launch verify                      all checks, about half a minute
   ./launch verify --quick              without those that load the GPU or start processes
   ./launch verify --only gpu,kernels   these checks and those that they need
   ./launch verify --stress             also load tests of the GPU, within safe limits
-  ./launch verify --report             a file for an issue
-  ./launch --cpu verify                the container without a GPU"""
-
-ABOUT_OUTSIDE = """\
-Check the PyTorch of this environment against this machine's GPU: its build, the driver, the results of computations,
-speed, and memory. Nothing is installed.
-
-  gpukit verify                      all checks, about half a minute
-  gpukit verify --quick              without those that load the GPU or start processes
-  gpukit verify --only gpu,kernels   these checks and those that they need
-  gpukit verify --json               the findings as JSON"""
+  ./launch verify --report             a file for an issue"""
 
 RUN = (
     "import sys; sys.path[0] = sys.argv.pop(1); import gpukit; del sys.path[0]; "
@@ -96,7 +78,7 @@ def outside(argv: list[str] | None = None) -> int:
         print(f"verify: PyTorch is not installed here. To install it for this machine: {install}", file=sys.stderr)
         return 2
     checks = [standalone(each) for each in CHECKS if not each.project]
-    return command("verify", ABOUT_OUTSIDE, checks, Container, argv, needs=lambda: stacks.needs(facts.local(None)))
+    return command("verify", ABOUT, checks, Container, argv, needs=lambda: stacks.needs(facts.local(None)))
 
 
 def pythons() -> Iterator[str]:
@@ -125,15 +107,13 @@ def standalone(each: Check) -> Check:
     """A check as it is outside a project."""
     if each.id == software.torch.id:
         return replace(each, judge=_torch, causes=("driver-too-old",))
-    judge = _cuda if each.id == software.cuda.id else each.judge
-    return replace(each, judge=lambda probes, stack: judge(probes, _installed(probes, stack)))
+    return replace(each, judge=lambda probes, stack: each.judge(probes, _installed(probes, stack)))
 
 
 def _installed(probes: Any, stack: Stack) -> Stack:
     """The expected values: those of the installed torch; for one without CUDA, the CUDA that this machine needs."""
-    if not stack.gpu:
-        return replace(stack, cuda=None)
-    return replace(stack, torch=probes.torch.version or stack.torch, cuda=probes.torch.cuda or stack.native["cuda"])
+    wanted = stack.native["cuda"] if stack.gpu else None
+    return replace(stack, torch=probes.torch.version or stack.torch, cuda=probes.torch.cuda or wanted)
 
 
 def _torch(probes: Any, stack: Stack) -> Finding:
@@ -153,12 +133,6 @@ def _floor(cuda: str) -> str | None:
         if cuda and f"-cu{version(cuda)[0]}" in name:
             return release["driver"]
     return None
-
-
-def _cuda(probes: Any, stack: Stack) -> Finding:
-    if not stack.gpu:
-        return passed(probes.torch.cuda or "none")
-    return software.cuda.judge(probes, stack)
 
 
 def document(findings: list[Finding], probes: Any, stack: Stack) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gpukit.findings.finding import count
 from gpukit.host import facts, health, smi
 from gpukit.host.limits import limited
 from gpukit.host.memory import meminfo
@@ -140,11 +141,9 @@ class Devices:
 
 @dataclass(frozen=True)
 class Imported:
-    """`place`: the file with the import, or pyproject.toml. `called`: it was imported, and failed on the GPU."""
+    """A module. `called`: it was imported, and failed on the GPU."""
 
     module: str
-    statement: str = ""
-    place: str = ""
     error: TorchError | None = None
     called: bool = False
     skipped: bool = False
@@ -164,10 +163,6 @@ class Probes:
     _stack: Stack
     _threads: ThreadPoolExecutor
     _smi_query: Future[smi.Smi] | None = None
-
-    def query_smi(self) -> None:
-        """Start nvidia-smi before anything here computes: any process that it lists then is not ours."""
-        self._smi_query = self._threads.submit(smi.look)
 
     @cached_property
     def smi(self) -> smi.Smi:
@@ -317,8 +312,7 @@ class Probes:
         installed = next((found.version for found in metadata.distributions(name="gpukit", path=paths)), None)
         wheels = sorted(located("vendor").glob("gpukit-*.whl"))
         if len(wheels) != 1:
-            folder = f"{place(root(), 'vendor')}/"
-            reason = f"{folder} has {len(wheels)} gpukit wheels." if wheels else f"{folder} has no gpukit wheel."
+            reason = f"{place(root(), 'vendor')}/ has {count(len(wheels), 'gpukit wheel')}."
             return Versions(installed, None, reason)
         return Versions(installed, wheels[0].name.split("-")[1])
 
@@ -378,16 +372,6 @@ class Probes:
         with contextlib.suppress(OSError):
             base = guard.CONFLICTS.read_text(encoding="utf-8").splitlines()
         return None if lines is None else requirements.conflicts(lines, base)
-
-    @cached_property
-    def imports(self) -> list[requirements.Import]:
-        """Those in the project's sources."""
-        return requirements.imported(root())
-
-    @cached_property
-    def unknown_imports(self) -> list[requirements.Import]:
-        """Those that cannot work, because no installed package has the module."""
-        return [each for each in self.imports if not each.lazy and not found(each.module)]
 
     @cached_property
     def compiler(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What the project requires and imports, and which of it is not installed. Reads only metadata and sources.
+"""What the project requires, and which of it is not installed. Reads only metadata.
 
 `packaging` compares versions. gpukit's wheel is installed without dependencies, so that it never changes a package of
 the base: `packaging` is installed with pytest, which every project's tools include; otherwise pip's copy is used. uv
@@ -7,12 +7,9 @@ has no such copy, and `uv pip check` does not read pyproject.toml.
 
 from __future__ import annotations
 
-import ast
 import importlib
-import json
 import re
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
@@ -97,10 +94,8 @@ def read(project: Path, there: dict[str, metadata.Distribution]) -> Requirements
         lines = _lines(project)
     except ImportError:
         return Requirements(reason="Reading pyproject.toml needs Python 3.11 or newer.")
-    except KeyError:
-        return Requirements(reason="pyproject.toml has no name or no [project] table.")
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        return Requirements(reason=f"pyproject.toml cannot be read: {error}")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        return Requirements(reason=f"pyproject.toml cannot be read: {type(error).__name__}: {error}")
     except RefusalError as error:
         return Requirements(reason=str(error))
     try:
@@ -191,92 +186,3 @@ def _conflict(line: str) -> Conflict:
         return Conflict(found[1], found[2], found[3], line)
     name = PACKAGE.match(line)
     return Conflict(name[1] if name else "", "", None, line)
-
-
-PROVIDED = {"gpukit", "exactrun"}  # the wheel in vendor/ carries both
-MAX_BYTES = 1 << 20  # bytes of a file that is read
-MAX_FILES = 2000  # files
-
-
-@dataclass(frozen=True)
-class Import:
-    """`statement` as it can be run, `module`: its first name, `place`: file and line.
-
-    `lazy`: in a function, so that the program may never run it.
-    """
-
-    statement: str
-    module: str
-    place: str
-    lazy: bool = False
-
-
-def imported(project: Path) -> list[Import]:
-    """Each import of another package, once. Optional ones are skipped: in `try`, or under `if TYPE_CHECKING`."""
-    if is_adopted(project):
-        return []  # which of a repository's files are run here is its owner's business
-    source = project / "src"
-    notebooks = project / "notebooks"
-    known = PROVIDED | sys.stdlib_module_names | {path.stem for path in source.glob("*")}
-    files = [*sorted(source.rglob("*.py")), *sorted(notebooks.rglob("*.ipynb")), *sorted(notebooks.rglob("*.py"))]
-    found: dict[str, Import] = {}
-    for file in files[:MAX_FILES]:
-        if any(part.startswith(".") for part in file.relative_to(project).parts):  # .ipynb_checkpoints
-            continue
-        beside = {path.stem for path in file.parent.iterdir()}  # Python finds these if the file itself is run
-        for each in _imports_of(file, file.relative_to(project).as_posix()):
-            if each.module in known or each.module in beside:
-                continue
-            if each.statement not in found or found[each.statement].lazy > each.lazy:
-                found[each.statement] = each
-    return list(found.values())
-
-
-def _imports_of(file: Path, name: str) -> Iterator[Import]:
-    try:
-        if file.stat().st_size > MAX_BYTES:
-            return
-        text = file.read_text(encoding="utf-8")
-        cells = [text] if file.suffix == ".py" else _cells(text)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return
-    for cell in cells:
-        try:
-            tree = ast.parse(cell)
-        except (SyntaxError, ValueError):  # a merge in progress, or another language
-            continue
-        for node, lazy in _statements(tree.body, False):
-            place = f"{name}:{node.lineno}" if file.suffix == ".py" else name
-            yield from _as_statements(node, place, lazy)
-
-
-def _cells(text: str) -> list[str]:
-    """The code of a notebook, without the lines that are IPython's."""
-    cells = []
-    for cell in json.loads(text)["cells"]:
-        lines = "".join(cell["source"]).splitlines()
-        if cell["cell_type"] == "code" and not (lines and lines[0].startswith("%%")):
-            cells.append("\n".join("pass" if line.lstrip()[:1] in ("%", "!", "?") else line for line in lines))
-    return cells
-
-
-def _statements(body: list[ast.stmt], lazy: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    for node in body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield node, lazy
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield from _statements(node.body, True)
-        elif isinstance(node, ast.If):
-            if "TYPE_CHECKING" not in ast.dump(node.test):
-                yield from _statements([*node.body, *node.orelse], True)
-        elif isinstance(node, (ast.ClassDef, ast.With, ast.AsyncWith, ast.For, ast.While)):
-            yield from _statements(node.body, lazy)
-
-
-def _as_statements(node: ast.Import | ast.ImportFrom, place: str, lazy: bool) -> Iterator[Import]:
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield Import(f"import {alias.name}", alias.name.partition(".")[0], place, lazy)
-    elif not node.level and node.module and node.module != "__future__":
-        names = ", ".join(alias.name for alias in node.names)
-        yield Import(f"from {node.module} import {names}", node.module.partition(".")[0], place, lazy)

@@ -157,12 +157,12 @@ TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
 @check(
     "packages",
     "Packages",
-    causes="requirement-not-installed requirement-out-of-range import-not-installed",
+    causes="requirement-not-installed requirement-out-of-range",
     project=True,
 )
 def packages(probes: Any, stack: Stack) -> Finding:
     """The packages that pyproject.toml requires are installed, in versions within its ranges, and requirements.txt's
-    pins. The sources import no other packages. Only metadata is read."""
+    pins. Only metadata is read."""
     requirements = probes.requirements
     if requirements.reason:
         return skipped("not-comparable", reason=requirements.reason)
@@ -173,13 +173,6 @@ def packages(probes: Any, stack: Stack) -> Finding:
         id = "requirement-out-of-range" if first.seen else "requirement-not-installed"
         finding = problem(id, seen + more, first.requirement, package=first.package, file=first.file)
         return replace(finding, status=WARN) if first.tool else finding
-    if probes.unknown_imports:
-        first = probes.unknown_imports[0]
-        finding = problem(
-            "import-not-installed", f"no module {first.module}", first.statement, place=first.place, module=first.module
-        )
-        own = first.place.startswith(f"src/{stack.package}/")
-        return finding if own else replace(finding, status=WARN)
     return passed(f"{count(requirements.count, 'requirement')} met")
 
 
@@ -240,8 +233,8 @@ EXCLUDED = ("other-release",)
     project=True,
 )
 def imports(probes: Any, stack: Stack) -> Finding:
-    """The import statements in src/ and notebooks/ work, and the dependencies in pyproject.toml can be imported, in a
-    separate process. Packages that need a GPU, such as unsloth and flash-attn, are imported and called on the GPU."""
+    """The dependencies in pyproject.toml can be imported, in a separate process. Packages that need a GPU, such as
+    unsloth and flash-attn, are imported and called on the GPU."""
     if not probes.imported:
         return skipped("nothing-to-import")
     failed = [each for each in probes.imported if each.error]
@@ -257,10 +250,11 @@ def imports(probes: Any, stack: Stack) -> Finding:
 
 def _broken(each: Imported, others: str) -> Finding:
     error = each.error
+    expected = f"`import {each.module}` works"
     names = {"package": each.module}
     if error.kind in ("Death", "Timeout"):
-        return problem("package-import-crashes", f"{each.statement}: {error.text}{others}", each.place, **names)
-    seen = f"{each.statement}: {last_line(f'{error.kind}: {error.text}')}{others}"
+        return problem("package-import-crashes", f"{each.module}: {error.text}{others}", expected, **names)
+    seen = f"{each.module}: {last_line(f'{error.kind}: {error.text}')}{others}"
     fallback = "package-broken-on-gpu" if each.called else "package-import-broken"
-    finding = diagnosed(error.log, fallback, seen, each.place, **names)
-    return problem(fallback, seen, each.place, **names) if finding.cause_id in EXCLUDED else finding
+    finding = diagnosed(error.log, fallback, seen, expected, **names)
+    return problem(fallback, seen, expected, **names) if finding.cause_id in EXCLUDED else finding

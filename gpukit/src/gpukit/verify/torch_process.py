@@ -18,7 +18,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from gpukit.errors.known import diagnosed, sign_ids
+from gpukit.errors.known import diagnosed, lookup
 from gpukit.findings.checks import Check, check
 from gpukit.findings.finding import Finding, problem
 from gpukit.project.messages import plain
@@ -148,8 +148,8 @@ COMMON = (
     *("gpu-memory-taken", "no-kernel", "gpu-exclusive", "gpu-memory-fault", "gpu-lost", "kernel-crashed"),
     *("gpu-memory-or-libraries", "two-cudnn", "host-memory-full", "gpu-hangs", "gpu-computing-fails"),
 )
-# The causes of verify for other rules, and for exceptions.
-CAUSE_OF_RULE = {
+# What a sign, another cause, or an exception means in what verify itself runs.
+MEANS = {
     "gpu-memory-full": "gpu-memory-taken",
     "count-memory": "gpu-memory-taken",
     "forward-compatibility": "cuda-compat-geforce",
@@ -186,20 +186,11 @@ def diagnose(error: TorchError, ids: Iterable[str], fallback: str, where: str, e
     ids = set(ids)
     seen = f"{where}: {summary(error)}" if where else summary(error)
     killed = KILLED if error.status == -signal.SIGKILL else ()
-    for names in (
-        (*killed, *EXCEPTIONS.get(error.kind, ())),
-        cause_ids(f"{error.kind}: {error.text}"),
-        cause_ids(error.log),
-    ):
-        for name in names:
-            if name in ids:
-                return problem(name, seen, expected)
-    return diagnosed(f"{error.kind}: {error.text}\n{error.log}", fallback, seen, expected)
-
-
-def cause_ids(text: str) -> list[str]:
-    """The ids of verify's causes that a text can have, the most likely first."""
-    return [CAUSE_OF_RULE.get(id, id) for id in sign_ids(text)] if text.strip() else []
+    text = f"{error.kind}: {error.text}"
+    by_kind = next((id for id in (*killed, *EXCEPTIONS.get(error.kind, ())) if id in ids), "")
+    if id := by_kind or lookup(text, ids, MEANS) or lookup(error.log, ids, MEANS):
+        return problem(id, seen, expected)
+    return diagnosed(f"{text}\n{error.log}", fallback, seen, expected)
 
 
 def torch_check(

@@ -91,19 +91,19 @@ def compile(device: str) -> dict[str, Any]:
     return {"device": str(x.device), "equal": equal, "compiled": compiled, "seconds": seconds}
 
 
-def imports(statements: list[str], call: str) -> dict[str, Any]:
-    """Run import statements, then `call`: the number of the one that fails, and its error. In an empty folder, since
-    some packages write into the current one."""
+def imports(module: str, call: str) -> dict[str, Any]:
+    """Import a module, then run `call`: which of them fails, and its error. In an empty folder, since some packages
+    write into the current one."""
     with tempfile.TemporaryDirectory(prefix="gpukit-imports-") as folder:
         before = Path.cwd()
         os.chdir(folder)
         try:
-            for number, statement in enumerate([*statements, *([call] if call else [])]):
+            for step in (f"import {module}", call):
                 try:
-                    exec(statement, {})
+                    exec(step, {})
                 except (Exception, SystemExit) as error:
                     log = traceback.format_exc()
-                    return {"failed": number, "kind": type(error).__name__, "text": str(error), "log": log}
+                    return {"failed": step, "kind": type(error).__name__, "text": str(error), "log": log}
         finally:
             os.chdir(before)
     return {}
