@@ -208,7 +208,7 @@ BROKEN = {
     "`folder`": (INITIALIZE, "\nfolder ", "\nfodler "),
     "container does not start": (INITIALIZE, "\numask", "\nexit 1\numask"),
     "ends before its last line": (INITIALIZE, "\numask", "\nexit\numask"),
-    "`--gpus-per-node`": (SLURM, "#SBATCH --gpus-per-node", "#SBATCH --gpu-per-node"),
+    "`gpus-per-node`": (SLURM, "#SBATCH --gpus-per-node", "#SBATCH --gpu-per-node"),
     "`#SBATCH`": (SLURM, "#SBATCH --nodes", "#SBTACH --nodes"),
     "does not create .launch/huggingface": (INITIALIZE, '"$cache" .launch/huggingface', '"$cache" .launch/hugging'),
     "does not create .aws,": (INITIALIZE, 'folder "$HOME/.aws"\n', ""),
@@ -219,7 +219,7 @@ BROKEN = {
     "value of a secret": (HOST_ENV, "HF_TOKEN\n", "HF_TOKEN=0123456789\n"),
     "value of a secret, in the Dockerfile": ("Dockerfile", "\nWORKDIR /workspace", "\nENV HF_TOKEN=0123\nWORKDIR /workspace"),
     "`git;` is not the name": ("apt.txt", "\ngit\n", "\ngit; curl\n"),
-    "a command stands above it": (SLURM, "\nset -euo", "\nset -euo pipefail\n#SBATCH --mem=4G\nset -euo"),
+    "below the first command": (SLURM, "\nset -euo", "\nset -euo pipefail\n#SBATCH --mem=4G\nset -euo"),
     # the answers, the workflows, the ignore files
     "`pull_request`": (WORKFLOW, "pull_request:", "pull_requests:"),
     "hardware is rtx-30": (ANSWERS, re.compile(r"hardware: .+"), "hardware: rtx-30"),
