@@ -163,7 +163,9 @@ SBATCH_SHORT = {"-t": "time", "-N": "nodes", "-n": "ntasks", "-c": "cpus-per-tas
 # cluster/job.yaml, by the kinds of its documents: the API of Kubernetes 1.37, as its Python client 37.0.2 has it
 # (read 2026-11-26)
 KUBERNETES = {
-    "/*": "apiVersion kind metadata spec status",
+    "/Job": "apiVersion kind metadata spec status",
+    "/Service": "apiVersion kind metadata spec status",
+    "/PersistentVolumeClaim": "apiVersion kind metadata spec status",
     "/*/metadata": "annotations creationTimestamp finalizers generateName labels name namespace ownerReferences",
     "/Job/spec": (
         "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector "
@@ -206,6 +208,13 @@ SKYPILOT = {
         "autostop priority any_of ordered"
     ),
     "/file_mounts/*": "name source store persistent mode type config",
+}
+
+# monitoring/alerts.yml: https://prometheus.io/docs/prometheus/latest/configuration/recording_rules/ (read 2026-11-26)
+PROMETHEUS = {
+    "": "groups",
+    "/groups/*": "name interval limit query_offset labels rules",
+    "/groups/*/rules/*": "record alert expr for keep_firing_for labels annotations",
 }
 
 # .github/workflows: https://docs.github.com/actions/reference/workflows-and-actions/workflow-syntax (read 2026-11-25)

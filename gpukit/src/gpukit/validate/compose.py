@@ -83,6 +83,8 @@ def merged(base: Any, over: Any) -> Any:
     """Merge two compose files as Compose does, as far as the service `dev` needs it."""
     if isinstance(over, Override):
         return over.value
+    if over is None:
+        return base
     if isinstance(over, dict) and isinstance(base, (dict, type(None))):
         result = dict(base or {})
         for key, value in over.items():
@@ -220,6 +222,8 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
     used: dict[str, str] = {}
     for key, entry in services.items():
         for port in entry.get("ports") or [] if not entry.get("profiles") else []:
+            if any(int(number) > 65535 for number in re.findall(r"\d{5,9}", str(port))):
+                yield Problem(COMPOSE, f"/services/{key}/ports", f"there is no port {port}", "write one below 65536")
             match = re.search(r"(\d+)\}?:\d+(/udp)?(?:/tcp)?$", str(port))  # 127.0.0.1:${PORT:-5000}:5000
             if match and used.setdefault("".join(match.groups("")), key) != key:
                 what = f"port {match[1]} is also that of the service {used[match[1]]}"

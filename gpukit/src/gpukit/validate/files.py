@@ -56,11 +56,14 @@ OPTIONAL = (
     "README.md",
 )
 NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)  # to start a clone, and to update it
-PATTERNS = (".github/workflows/*.yml", "cluster/*.sbatch", "cluster/*.yaml", "monitoring/*.yml", ".vscode/*.json")
-PATTERNS += ("src/**/*.py", "notebooks/*.ipynb")  # the user's, as far as they make a start fail
 SLURM = "cluster/train.sbatch"
-CLUSTER = {"cluster/job.yaml": "kubernetes", "cluster/sky.yaml": "skypilot"}  # and their schemas
+SCHEMAS = {"cluster/job.yaml": "kubernetes", "cluster/sky.yaml": "skypilot", "monitoring/alerts.yml": "prometheus"}
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
+PATTERNS = (SLURM, *SCHEMAS, ".vscode/*.json", ".github/workflows/*.yml")
+PATTERNS += ("src/**/*.py", "notebooks/*.ipynb", ".devcontainer/*.sh")  # the user's, which a start needs
+# What initialize.sh must not have, since `sh` may be any shell, and what is meant
+BASH = {"source": ".", "[[": "[", "pushd": "cd", "declare": "NAME=VALUE", "shopt": "set"}
+ALWAYS = "HOME PATH PWD USER LOGNAME SHELL TERM IFS OPTARG OPTIND PPID"  # variables that need no default
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 COMMANDS = ("mkdir", "umask", "ln", "touch", "docker")  # of initialize.sh, whether this machine has them or not
 MISSING = 'for name; do command -v "$name" >/dev/null || echo "$name"; done'
@@ -123,25 +126,33 @@ def line_of(content: bytes, position: int) -> str:
     return f"line {number}"
 
 
+def scripts(project: Path) -> list[str]:
+    return [name for name in dict.fromkeys(generated(project)) if name in SCRIPTS or name.endswith(".sh")]
+
+
 def script(project: Path, name: str) -> Iterator[Problem]:
     path = located(name, project)
+    shell = SCRIPTS.get(name, "bash")
     if name == LAUNCH and os.name == "posix" and not os.access(path, os.X_OK):
         yield Problem(name, "", "is not executable", f"run `chmod +x {name}`")
     with contextlib.suppress(OSError):  # without a shell
-        command = [SCRIPTS[name], "-n", str(path)]
+        command = [shell, "-n", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
             first = (done.stderr.strip().splitlines() or ["a syntax error"])[0].replace(f"{path}: ", "")
-            yield Problem(name, "", f"{SCRIPTS[name]} cannot read it: {first}", f"correct it, or {RESTORE}")
+            yield Problem(name, "", f"{shell} cannot read it: {first}", f"correct it, or {RESTORE}")
             return
         text = path.read_text(encoding="utf-8")
         words = text.splitlines()[0].removeprefix("#!").split()
         interpreter = text.startswith("#!") and words and (Path(words[0]).exists() or os.name != "posix")
         if name in STARTED and not (interpreter and any(word.endswith("sh") for word in words)):
             what = "does not begin with the shell that runs it"
-            yield Problem(name, "line 1", what, f"write `#!/usr/bin/env {SCRIPTS[name]}`")
+            yield Problem(name, "line 1", what, f"write `#!/usr/bin/env {shell}`")
+        if name == LAUNCH and "run_from_wheel" not in text:
+            yield Problem(name, "", "does not run gpukit", RESTORE)
         if name == INITIALIZE:
             yield from commands(text)
+            yield from portable(text)
 
 
 def commands(text: str) -> Iterator[Problem]:
@@ -165,6 +176,20 @@ def commands(text: str) -> Iterator[Problem]:
             what = "ends here, so that the container does not start" if end[1] else "ends before its last line"
             yield Problem(INITIALIZE, f"line {number}", what, "remove the `exit`")
             return
+
+
+def portable(text: str) -> Iterator[Problem]:
+    """What not every sh has, and variables without which `set -u` ends initialize.sh."""
+    assigned = {*ALWAYS.split(), *re.findall(r"\b(\w+)=|\bfor (\w+) in|\bread (?:-r )?(\w+)", text)}
+    known = {name for names in assigned for name in ([names] if isinstance(names, str) else names)}
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = re.sub(r"(^|\s)#.*|'[^']*'", "", line)
+        for word in [word for word in bare.split() if word in BASH][:1]:
+            yield Problem(INITIALIZE, f"line {number}", f"sh has no `{word}`", f"write `{BASH[word]}`")
+        for name in re.findall(r"\$\{?([A-Za-z_]\w*)(?![\w:+-])", bare):
+            if name not in known:
+                what = f"ends here if {name} is not set"
+                yield Problem(INITIALIZE, f"line {number}", what, f"write `${{{name}:-VALUE}}`")
 
 
 def batch_options(text: str) -> dict[str, str]:
@@ -333,6 +358,15 @@ def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
     if text and config.target not in re.findall(r"(?im)^FROM\s.*\sAS\s+(\S+)\s*$", text):
         what = f"the Dockerfile has no stage {config.target}"
         yield Problem(name, "/build/target", what, "correct it, or remove it")
+
+
+def lifecycle(project: Path, name: str, raw: Mapping[str, Any]) -> Iterator[Problem]:
+    """Scripts of the project that a command of the configuration starts."""
+    for key, command in raw.items():
+        words = json.dumps(command) if key.endswith("Command") and key != "initializeCommand" else ""
+        for script in re.findall(r"(?<![\w/.$}-])(?:\./)?((?:[\w.-]+/)+[\w.-]+\.(?:sh|py))(?![\w/])", words):
+            if not (project / script).is_file():
+                yield Problem(name, f"/{key}", f"{script} does not exist", "correct the path, or create the file")
 
 
 def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: Mapping[str, Any]) -> Iterator[Problem]:

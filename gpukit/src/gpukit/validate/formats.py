@@ -9,6 +9,8 @@ import re
 import subprocess
 from collections.abc import Callable
 
+from gpukit.project.specification import EVENTS
+
 # A field of cron: its name, its range, and the names of its values
 # (https://docs.github.com/actions/reference/workflows-and-actions/events-that-trigger-workflows, read 2026-11-26)
 CRON = (
@@ -23,7 +25,8 @@ CRON = (
 CONTEXTS = "github env vars job jobs steps runner secrets strategy matrix needs inputs true false null NaN Infinity"
 FUNCTIONS = "contains startsWith endsWith format join toJSON fromJSON hashFiles case success always cancelled failure"
 TOKEN = re.compile(
-    r"\s*(?:'(?:[^']|'')*'|(?P<name>\.?\s*[A-Za-z_][\w-]*)(?P<call>\s*\()?|(?P<other>0x[\dA-Fa-f]+|[\d.]+|.))"
+    r"\s*(?:'(?:[^']|'')*'|(?P<name>\.?\s*[A-Za-z_][\w-]*)(?P<call>\s*\()?"
+    r"|(?P<sign>&&|\|\||[=!<>]=|[<>!()\[\],*]|\.\*)|0x[\dA-Fa-f]+|-?\d[\d.eE+-]*|(?P<wrong>.))"
 )
 
 
@@ -61,18 +64,21 @@ def expression(text: str) -> None:
     depth = 0
     for match in TOKEN.finditer(text.strip()):
         name = match["name"] or ""
-        if match["other"] == "'":
-            raise ValueError("a text in an expression has no closing quote")
-        if match["other"] == '"':
-            raise ValueError("an expression has texts in single quotes only")
+        if match["wrong"]:
+            raise ValueError(f"an expression has no `{match['wrong']}` alone; its texts are in single quotes")
         known = FUNCTIONS if match["call"] else CONTEXTS
         if name and not name.startswith(".") and name.lower() not in known.lower().split():
             raise ValueError(f"an expression has no {'function' if match['call'] else 'context'} `{name}`")
-        depth += bool(match["call"]) + (match["other"] == "(") - (match["other"] == ")")
+        depth += bool(match["call"]) + (match["sign"] == "(") - (match["sign"] == ")")
         if depth < 0:
             break
     if depth:
         raise ValueError("an expression has a parenthesis without its counterpart")
+
+
+def event(text: str) -> None:
+    if text not in EVENTS.split():
+        raise ValueError(f"there is no event {text}")
 
 
 def shell(text: str, program: str = "bash") -> None:
@@ -94,4 +100,5 @@ FORMATS: dict[str, Callable[[str], None]] = {
     "template": template,
     "condition": condition,
     "bash": shell,
+    "event": event,
 }

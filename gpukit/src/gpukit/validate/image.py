@@ -19,6 +19,7 @@ from gpukit.project.specification import (
     RUN_MOUNT_TYPES,
 )
 from gpukit.validate import secrets
+from gpukit.validate.formats import shell
 from gpukit.validate.problem import DOCKERFILE, RESTORE, STACK, Problem
 
 IGNORE = {".dockerignore": "the build", ".gitignore": "git"}
@@ -76,7 +77,14 @@ def instructions(text: str) -> list[Instruction]:
 def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """`args`: the build arguments that the configurations pass, each with the files that do."""
     steps = instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig"))
-    problem = misspelled(steps) or wrong_form(steps) or wrong_flag(steps) or wrong_stage(steps) or undefined(steps)
+    problem = (
+        misspelled(steps)
+        or wrong_form(steps)
+        or wrong_flag(steps)
+        or unreadable(steps)
+        or wrong_stage(steps)
+        or undefined(steps)
+    )
     if problem:
         yield problem
         return
@@ -140,6 +148,23 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
     return None
 
 
+def unreadable(steps: list[Instruction]) -> Problem | None:
+    """Commands that the shell cannot read, unless the image has another shell. A here-document is not looked into."""
+    runs = [step for step in steps if step.name == "RUN" and "<<" not in step.rest and not step.rest.startswith("[")]
+    commands = {step: re.sub(r"^(?:--\S+\s+)*", "", step.rest) for step in runs}
+    if any(step.name == "SHELL" for step in steps):
+        return None
+    try:
+        shell("\n".join(commands.values()), "sh")  # all at once: each takes time
+    except ValueError:
+        for step, command in commands.items():
+            try:
+                shell(command, "sh")
+            except ValueError as error:
+                return Problem(DOCKERFILE, f"line {step.line}", str(error), "correct the command")
+    return None
+
+
 def wrong_flag(steps: list[Instruction]) -> Problem | None:
     """A flag of an instruction, or a field of `RUN --mount`, that resembles one, and a type that does not exist."""
     for step in steps:
@@ -167,7 +192,13 @@ def wrong_flag(steps: list[Instruction]) -> Problem | None:
 def undefined(steps: list[Instruction]) -> Problem | None:
     """A variable that only resembles one of ARG or ENV. Those of RUN are the shell's."""
     known = [name for step in steps if step.name in ("ARG", "ENV") for name in re.findall(r"(?<!\S)(\w+)", step.rest)]
+    first = next((index for index, step in enumerate(steps) if step.name == "FROM"), 0)
+    before = [word.partition("=")[0] for step in steps[:first] for word in step.rest.split()]
     for step in steps:
+        for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name == "FROM" else ():
+            if name in known and name not in before:
+                what = f"FROM knows no {name}, because its ARG is not above the first FROM"
+                return Problem(DOCKERFILE, f"line {step.line}", what, f"move `ARG {name}` there")
         for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name in EXPANDED else ():
             meant = alike(name, known, 0.9)
             if meant and name not in known and not PREDEFINED.fullmatch(name):
@@ -255,7 +286,7 @@ def read_files(steps: list[Instruction]) -> Iterator[Problem]:
         for file in re.findall(r"\s(?:-r|--requirement)[ =]?([\w./-]+\.\w+)", step.rest) if step.name == "RUN" else ():
             others = [each.rest for each in steps if each is not step and each.name in ("COPY", "ADD", "RUN")]
             given = any(Path(file).name in each or re.search(r"(^|\s)\.\s", each) for each in others)
-            if file.startswith("/workspace/") or (not given and f"source={Path(file).name}" not in step.rest):
+            if file.startswith("/workspace/") or (not given and step.rest.count(Path(file).name) == 1):
                 what = f"{file} is not in the image when it is built"
                 remedy = "add the packages to pyproject.toml, or COPY the file before this line"
                 yield Problem(DOCKERFILE, f"line {step.line}", what, remedy)

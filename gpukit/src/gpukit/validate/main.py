@@ -56,6 +56,7 @@ KEYS = {
     "workflow": (specification.WORKFLOW, "GitHub's workflows"),
     "kubernetes": (specification.KUBERNETES, "Kubernetes"),
     "skypilot": (specification.SKYPILOT, "SkyPilot"),
+    "prometheus": (specification.PROMETHEUS, "Prometheus"),
     "sbatch": ({"": specification.SBATCH}, "sbatch"),
 }
 # The host environment for which both files are read. They are compared for each way to set GPUS.
@@ -201,9 +202,12 @@ class Validation:
         """Report what does not meet a schema, once for each place."""
         if not self.jsonschema or not schema:
             return
-        definition = json.loads(pkgutil.get_data("gpukit.validate", f"schemas/{schema}.schema.json") or b"")
+        try:
+            definition = json.loads(pkgutil.get_data("gpukit.validate", f"schemas/{schema}.schema.json") or b"{}")
+        except OSError:  # only its keys are known
+            return
         seen = [*reported, *(problem.place for problem in self.found if problem.file == name)]
-        found = list(errors(self.jsonschema, definition, content))
+        found = list(errors(self.jsonschema, definition, content, self.project))
         found.sort(key=lambda error: ("additionalProperties", "type").count(error.validator), reverse=True)
         for meant, problem in (each for error in found for each in schema_problems(name, error, definition)):
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
@@ -217,8 +221,8 @@ class Validation:
     # The files
 
     def scripts(self) -> None:
-        for name in files.SCRIPTS:
-            if self.path(name).is_file() and name not in self.unreadable:
+        for name in files.scripts(self.project):
+            if name not in self.unreadable:
                 self.add(files.script, self.project, name)
         if self.wheel:
             self.add(files.wheel, self.project)
@@ -242,8 +246,8 @@ class Validation:
             elif name.endswith((".yml", ".yaml")) and name not in (COMPOSE, COMPOSE_CPU) and self.yaml:
                 from gpukit.validate import compose
 
-                schema = "workflow" if name.startswith(".github/") else files.CLUSTER.get(name, "")
-                kind = "SafeLoader" if name in files.CLUSTER else "BaseLoader"
+                schema = "workflow" if name.startswith(".github/") else files.SCHEMAS.get(name, "")
+                kind = "SafeLoader" if name in files.SCHEMAS else "BaseLoader"
                 content = self.content(name, partial(compose.parse, kind=kind, several=schema == "kubernetes"), schema)
                 if name == files.ANSWERS:
                     self.add(files.answers, content, stack)
@@ -264,6 +268,7 @@ class Validation:
             self.add(secrets.devcontainer, name, raw)
             self.add(files.env_files, self.project, name, config)
             self.add(files.initialize, self.project, name, raw, gpu)
+            self.add(files.lifecycle, self.project, name, raw)
             self.add(files.build, self.project, name, config)
             if name == CPU:
                 self.add(rules.without_gpu, raw, container)

@@ -14,7 +14,11 @@ from gpukit.project.messages import alike
 from gpukit.validate.files import generated
 from gpukit.validate.problem import STACK, Problem
 
-STARTED = re.compile(r"(?:-m[,\s]+[\"']?|\"module\": \")(\w+(?:\.\w+)+)")  # by a command, or the editor's debugger
+# Modules that a command, the editor's debugger, or an entry point starts
+STARTED = re.compile(
+    r"(?:-m[,\s]+[\"']?|\"module\": \")(\w+(?:\.\w+)+)|^[\w-]+ = \"(\w+(?:\.\w+)+):\w+\"", re.MULTILINE
+)
+CERTAIN = re.compile(r"expected ':'|was never closed|unmatched|indent|unterminated string")  # errors in any version
 
 
 def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
@@ -23,7 +27,8 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
     package = stack["package"]
     starts: dict[str, str] = {}
     for name in generated(project):
-        for module in STARTED.findall(located(name, project).read_text(encoding="utf-8", errors="replace")):
+        text = located(name, project).read_text(encoding="utf-8", errors="replace")
+        for module in ("".join(match) for match in STARTED.findall(text)):
             if module.partition(".")[0] == package:
                 starts.setdefault(module, name)
     if not (source / package).is_dir():
@@ -43,7 +48,8 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
         try:
             tree = ast.parse(path.read_bytes())
         except SyntaxError as error:
-            if sys.version_info >= tuple(map(int, stack["python"].split("."))):  # an older one knows less
+            known = sys.version_info >= tuple(map(int, stack["python"].split(".")))  # an older one knows less
+            if known or CERTAIN.search(error.msg):
                 yield Problem(name, f"line {error.lineno}", f"Python cannot read it: {error.msg}", "correct that line")
             continue
         for node in tree.body:
