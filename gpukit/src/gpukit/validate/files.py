@@ -78,7 +78,7 @@ def generated(project: Path) -> list[str]:
         names = [name for name in names if name == LAUNCH or name in ADOPTED]
     else:
         names += [path.relative_to(project).as_posix() for each in PATTERNS for path in sorted(project.glob(each))]
-    return [name for name in names if located(name, project).is_file()]
+    return [name for name in dict.fromkeys(names) if located(name, project).is_file()]
 
 
 def required(project: Path) -> list[str]:
@@ -127,7 +127,7 @@ def line_of(content: bytes, position: int) -> str:
 
 
 def scripts(project: Path) -> list[str]:
-    return [name for name in dict.fromkeys(generated(project)) if name in SCRIPTS or name.endswith(".sh")]
+    return [name for name in generated(project) if name in SCRIPTS or name.endswith(".sh")]
 
 
 def script(project: Path, name: str) -> Iterator[Problem]:

@@ -26,7 +26,7 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
     source = project / "src"
     package = stack["package"]
     starts: dict[str, str] = {}
-    for name in generated(project):
+    for name in [name for name in generated(project) if not name.endswith(".md")]:
         text = located(name, project).read_text(encoding="utf-8", errors="replace")
         for module in ("".join(match) for match in STARTED.findall(text)):
             if module.partition(".")[0] == package:
