@@ -62,7 +62,7 @@ SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
 PATTERNS = (SLURM, *SCHEMAS, ".vscode/*.json", ".github/workflows/*.yml")
 PATTERNS += ("src/**/*.py", "notebooks/*.ipynb", ".devcontainer/*.sh")  # the user's, which a start needs
 # What initialize.sh must not have, since `sh` may be any shell, and what is meant
-BASH = {"source": ".", "[[": "[", "pushd": "cd", "declare": "NAME=VALUE", "shopt": "set"}
+BASH = {"source": ".", "[[": "[", "==": "=", "pushd": "cd", "declare": "NAME=VALUE", "shopt": "set"}
 ALWAYS = "HOME PATH PWD USER LOGNAME SHELL TERM IFS OPTARG OPTIND PPID"  # variables that need no default
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 COMMANDS = ("mkdir", "umask", "ln", "touch", "docker")  # of initialize.sh, whether this machine has them or not
@@ -159,13 +159,14 @@ def commands(text: str) -> Iterator[Problem]:
     """Commands of initialize.sh that are not there and resemble one that is, and an end before its last line."""
     lines = text.splitlines()
     functions = re.findall(r"(?m)^(\w+) *\(\)", text)
-    words = dict.fromkeys(re.findall(r"(?m)^ *([a-z][\w-]*)(?= |$)", text))
+    bare = re.sub(r"\"[^\"\n]*\"|'[^'\n]*'|(?m:#.*)", "x", text)
+    words = dict.fromkeys(re.findall(r"(?m)(?:^|\|\||&&) *([a-z][\w-]*)(?= |$)", bare))
     missing = subprocess.run(["sh", "-c", MISSING, "sh", *words], capture_output=True, text=True).stdout.split()
     known = [*functions, *(word for word in words if word not in missing), *COMMANDS]
     for word in missing:
         meant = "" if word in known else alike(word, known)
         if meant:
-            number = next(number for number, line in enumerate(lines, 1) if line.split()[:1] == [word])
+            number = next(number for number, line in enumerate(lines, 1) if word in line.split())
             yield Problem(INITIALIZE, f"line {number}", f"there is no command `{word}`", f"did you mean `{meant}`?")
     for number, line in enumerate(lines, 1):
         end = re.match(r"exit\b *([1-9]?)", line)
@@ -183,7 +184,7 @@ def portable(text: str) -> Iterator[Problem]:
     assigned = {*ALWAYS.split(), *re.findall(r"\b(\w+)=|\bfor (\w+) in|\bread (?:-r )?(\w+)", text)}
     known = {name for names in assigned for name in ([names] if isinstance(names, str) else names)}
     for number, line in enumerate(text.splitlines(), 1):
-        bare = re.sub(r"(^|\s)#.*|'[^']*'", "", line)
+        bare = re.sub(r"(^|\s)#.*|'[^']*'|\$\(\(.*?\)\)", "", line)
         for word in [word for word in bare.split() if word in BASH][:1]:
             yield Problem(INITIALIZE, f"line {number}", f"sh has no `{word}`", f"write `{BASH[word]}`")
         for name in re.findall(r"\$\{?([A-Za-z_]\w*)(?![\w:+-])", bare):

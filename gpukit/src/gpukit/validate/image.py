@@ -142,6 +142,8 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
                 return Problem(DOCKERFILE, f"line {step.line}", what, 'write it as ["one", "two"]')
         elif step.name in ("ENV", "LABEL") and re.match(r"\w+\s+=", step.rest):
             return Problem(DOCKERFILE, f"line {step.line}", f"{step.name} has a space before its =", "write NAME=VALUE")
+        elif step.name == "EXPOSE" and not all(re.match(r"\d|\$", word) for word in words):
+            return Problem(DOCKERFILE, f"line {step.line}", "EXPOSE takes numbers of ports", "write a number")
         elif step.name in ("COPY", "ADD") and len(words) < 2:
             what = f"{step.name} needs what it copies and where to"
             return Problem(DOCKERFILE, f"line {step.line}", what, "add the place, such as `./`")
@@ -155,7 +157,7 @@ def unreadable(steps: list[Instruction]) -> Problem | None:
     if any(step.name == "SHELL" for step in steps):
         return None
     try:
-        shell("\n".join(commands.values()), "sh")  # all at once: each takes time
+        shell(" ;\n".join(commands.values()), "sh")  # all at once: each takes time
     except ValueError:
         for step, command in commands.items():
             try:

@@ -25,12 +25,12 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
     """The project's own modules: those that files start, and those that others of src/ import."""
     source = project / "src"
     package = stack["package"]
-    starts: dict[str, str] = {}
+    starts: list[tuple[str, str]] = []
     for name in [name for name in generated(project) if not name.endswith(".md")]:
         text = located(name, project).read_text(encoding="utf-8", errors="replace")
         for module in ("".join(match) for match in STARTED.findall(text)):
             if module.partition(".")[0] == package:
-                starts.setdefault(module, name)
+                starts.append((module, name))
     if not (source / package).is_dir():
         others = [path.name for path in source.glob("*") if (path / "train.py").is_file()]
         meant = alike(package, others) or next(iter(others), "NAME")
@@ -40,7 +40,7 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
         remedy = f"rename it back, or run `./launch update --answers package_name={meant}`"
         yield Problem(STACK, "/package", what, remedy)
         return
-    for module, name in starts.items():
+    for module, name in dict(reversed(starts)).items():  # one file for each
         if not exists(source, module):
             yield Problem(name, "", f"starts {module}, which is not in src/", "name a module that is there")
     for path in sorted((source / package).rglob("*.py")):
@@ -54,9 +54,15 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         for node in tree.body:
             for module in imported(node, path.relative_to(source).parts[:-1]):
+                what = ""
                 if module.partition(".")[0] == package and not exists(source, module):
                     what = f"imports {module}, which is not in src/"
-                    yield Problem(name, f"line {node.lineno}", what, "correct the name, or add the module")
+                elif isinstance(node, ast.ImportFrom):
+                    there = defined(source.joinpath(*module.split(".")).with_suffix(".py"))
+                    missing = [alias.name for alias in node.names if there and alias.name not in {*there, "*"}]
+                    what = f"imports {missing[0]}, which {module} does not have" if missing else ""
+                if what:
+                    yield Problem(name, f"line {node.lineno}", what, "correct the name, or add what it names")
 
 
 def imported(node: ast.stmt, packages: tuple[str, ...]) -> list[str]:
@@ -67,6 +73,23 @@ def imported(node: ast.stmt, packages: tuple[str, ...]) -> list[str]:
         return []
     above = packages[: len(packages) - node.level + 1] if node.level else ()
     return [".".join([*above, *filter(None, [node.module])])]
+
+
+def defined(path: Path) -> set[str]:
+    """The names that a module may have; none if that is not known."""
+    try:
+        nodes = [*ast.walk(ast.parse(path.read_bytes()))]
+    except (OSError, SyntaxError):
+        return set()
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {
+        alias.asname or alias.name.partition(".")[0]
+        for node in nodes
+        for alias in getattr(node, "names", [])
+        if isinstance(alias, ast.alias)
+    }
+    names |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    return set() if names & {"*", "__getattr__", "globals", "vars"} else names
 
 
 def exists(source: Path, module: str) -> bool:
