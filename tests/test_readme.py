@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import ROOT, cannot, git
 from tests.engine.conftest import Index
+from tests.train.conftest import CACHE
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FIRST, OTHERS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)[:2]
@@ -70,12 +71,14 @@ def test_with_only_uv(copier_template: Path, tmp_path: Path) -> None:
         "GPUKIT_NATIVE": str(tmp_path / "native"),
         "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), str(tools), "/usr/bin", "/bin"]),
     }
-    (tmp_path / "index").mkdir()
-    if Index(tmp_path / "index").local:
-        for folder in (tmp_path / "index").iterdir():
+    index = CACHE / "index"  # always the same, or uv would keep torch once more
+    shutil.rmtree(index, ignore_errors=True)
+    index.mkdir(parents=True)
+    if Index(index).local:
+        for folder in index.iterdir():
             links = [f'<a href="{file.name.replace("+", "%2B")}">{file.name}</a>' for file in folder.iterdir()]
             (folder / "index.html").write_text("\n".join(links))
-        env["UV_INDEX"] = f"pytorch={(tmp_path / 'index').as_uri()}"
+        env["UV_INDEX"] = f"pytorch={index.as_uri()}"
     for number in (1, 2):
         assert "Next:" in run(project, [line_with("--native", "try")], env)
         assert len([*project.glob("outputs/try-*/run.json")]) == number
