@@ -34,9 +34,8 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
     if not (source / package).is_dir():
         others = [path.name for path in source.glob("*") if (path / "train.py").is_file()]
         meant = alike(package, others) or next(iter(others), "NAME")
-        what = (
-            f"src/ has no folder {package}, which {' and '.join(dict.fromkeys(['./launch', *starts.values()]))} start"
-        )
+        names = dict.fromkeys(["./launch", *(name for _, name in starts)])
+        what = f"src/ has no folder {package}, which {', '.join(names)} start"
         remedy = f"rename it back, or run `./launch update --answers package_name={meant}`"
         yield Problem(STACK, "/package", what, remedy)
         return
