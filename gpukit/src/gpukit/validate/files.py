@@ -180,14 +180,14 @@ def commands(text: str) -> Iterator[Problem]:
 
 
 def portable(text: str) -> Iterator[Problem]:
-    """What not every sh has, and variables without which `set -u` ends initialize.sh."""
+    """What not every sh has, and variables of the environment without which `set -u` ends initialize.sh."""
     assigned = {*ALWAYS.split(), *re.findall(r"\b(\w+)=|\bfor (\w+) in|\bread (?:-r )?(\w+)", text)}
     known = {name for names in assigned for name in ([names] if isinstance(names, str) else names)}
     for number, line in enumerate(text.splitlines(), 1):
         bare = re.sub(r"(^|\s)#.*|'[^']*'|\$\(\(.*?\)\)", "", line)
         for word in [word for word in bare.split() if word in BASH][:1]:
             yield Problem(INITIALIZE, f"line {number}", f"sh has no `{word}`", f"write `{BASH[word]}`")
-        for name in re.findall(r"\$\{?([A-Za-z_]\w*)(?![\w:+-])", bare):
+        for name in re.findall(r"\$\{?([A-Z][A-Z\d_]*)(?![\w:+-])", bare):
             if name not in known:
                 what = f"ends here if {name} is not set"
                 yield Problem(INITIALIZE, f"line {number}", what, f"write `${{{name}:-VALUE}}`")
