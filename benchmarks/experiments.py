@@ -3,27 +3,22 @@
 `submit` in a repository of 10,000 files with 1 GB of ignored data; `jobs compare` with 1,000 jobs, of which 10 are
 damaged or without metrics, after their metrics were read once, as the worker does at the end of a job; kill -9 of
 `submit` and of the worker, --rounds times; and the time until a job's first line, with its code frozen and with
---latest. Jobs are plain processes, as in tests/jobs. Submissions over HTTP are measured too, with those of another
-commit by --beside COMMIT in turn.
+--latest. Jobs are plain processes, as in tests/jobs.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import os
 import random
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import jobs
-from harness import ROOT, Benchmark, children, clone, in_turn, run, say
+from harness import ROOT, Benchmark, children, in_turn, run, say
 
 from gpukit.host import frozen, queue
 from gpukit.jobs.table import FINAL, Table
@@ -205,66 +200,13 @@ def first_lines(folder: Path, rounds: int) -> dict[str, list[float]]:
     return seconds
 
 
-class Bare(jobs.Service):
-    """The service as processes of this machine, by the code in a folder."""
-
-    def __init__(self, folder: Path, code: Path) -> None:
-        self.project = project(folder / "small")
-        (self.project / "src/small").mkdir()
-        (self.project / "src/small/wait.py").write_text("import time\ntime.sleep(3600)\n", encoding="utf-8")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.main = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gpukit.jobs.serve", f"--port={self.port}"],
-            env={**environment(self.project), "PYTHONPATH": f"{code / 'gpukit/src'}:{self.project / 'src'}"},
-            stderr=subprocess.DEVNULL,
-        )
-        while True:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                self.token = (self.project / ".launch/jobs/token").read_text()
-                self.ask("GET", "/health")
-                return
-            time.sleep(0.05)
-
-    def processes(self) -> list[str]:
-        """The HTTP server; git's time is in its own."""
-        return run("pgrep", "--parent", str(self.main.pid), "--full", "gpukit.jobs.service").split()
-
-
-def over_http(folder: Path, codes: dict[str, Path], rounds: int) -> dict[str, tuple[list[float], list[float]]]:
-    """By code: seconds of each submission, eight at a time, and CPU time of one in each round."""
-    services = {name: Bare(folder / str(at), code) for at, (name, code) in enumerate(codes.items())}
-    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in codes}
-    try:
-        for number in range(rounds):
-            for name in list(codes)[:: 1 if number % 2 else -1]:
-                seconds, used, right = jobs.submissions(services[name], 25)
-                if not right:
-                    raise SystemExit(f"{name}: a submission was lost, or is out of order")
-                found[name][0].extend(seconds)
-                found[name][1].append(used)
-    finally:
-        for service in services.values():
-            service.main.terminate()
-            service.main.wait()
-    return found
-
-
 def main() -> None:
-    with Benchmark("Experiments overnight", __doc__, rounds=50, beside="") as bench:
+    with Benchmark("Experiments overnight", __doc__, rounds=50) as bench:
         few = min(bench.rounds, 7)
         seconds, added = submissions(project(bench.spare / "large"), few)
         bench.figure("`submit`, 10,000 files and 1 GB of ignored data, CPU time", seconds)
         first, compared, named = ledger(project(bench.spare / "ledger"), few)
         bench.figure("`jobs compare`, 1,000 jobs, CPU time", compared)
-        codes = {"": ROOT}
-        if bench.given.beside:
-            codes[f", {bench.given.beside}"] = clone(bench.spare / "beside", bench.given.beside)
-        for name, (waited, used) in over_http(bench.spare / "http", codes, few).items():
-            what = f"submission over HTTP, 8 clients{name}"
-            bench.result(f"{what}, median", 1000 * statistics.median(waited), "ms", digits=0)
-            bench.result(f"{what}, CPU time", 1000 * statistics.median(used), "ms", digits=1)
         lines = first_lines(project(bench.spare / "lines"), few)
         for name in ("frozen", "--latest"):
             bench.figure(f"from `submit` to the first line, {name}", lines[name])

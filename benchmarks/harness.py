@@ -53,24 +53,8 @@ def say(*words: object) -> None:
     print(*words, file=sys.stderr, flush=True)
 
 
-def clone(folder: Path, commit: str = "HEAD") -> Path:
-    """A clean clone of a commit of this repository, tagged as a release, as a user's first `copier copy` gets it."""
-    run("git", "clone", "--quiet", ROOT, folder)
-    run("git", "checkout", "--quiet", "--detach", run("git", "rev-parse", commit, cwd=ROOT).strip(), cwd=folder)
-    run("git", "tag", TAG, cwd=folder)
-    return folder
-
-
 def copier(*arguments: str | Path, env: dict[str, str] | None = None) -> str:
     return run(sys.executable, "-m", "copier", *arguments, env=env)
-
-
-def generate(template: Path, to: Path, **answers: str) -> Path:
-    """Generate a project without running its checks."""
-    data = [part for key, value in answers.items() for part in ("--data", f"{key}={value}")]
-    copier("copy", "--trust", "--defaults", "--quiet", "--skip-tasks", *data, template, to)
-    vendor.put(writer.for_project(template / "gpukit"), to)
-    return to
 
 
 def children() -> float:
@@ -164,13 +148,22 @@ class Benchmark:
         if kind is None:
             self.write()
 
-    def template(self, commit: str = "HEAD") -> Path:
-        """A clone of this repository, from which projects are generated."""
-        folder = self.spare / f"template-{commit}"
-        return folder if folder.exists() else clone(folder, commit)
+    def template(self) -> Path:
+        """A clean clone of this repository, tagged as a release, as a user's first `copier copy` gets it."""
+        folder = self.spare / "template"
+        if not folder.exists():
+            run("git", "clone", "--quiet", ROOT, folder)
+            run("git", "tag", TAG, cwd=folder)
+        return folder
 
     def project(self, name: str = "project", **answers: str) -> Path:
-        return generate(self.template(), self.spare / name, **answers)
+        """A generated project, without its checks."""
+        template = self.template()
+        to = self.spare / name
+        data = [part for key, value in answers.items() for part in ("--data", f"{key}={value}")]
+        copier("copy", "--trust", "--defaults", "--quiet", "--skip-tasks", *data, template, to)
+        vendor.put(writer.for_project(template / "gpukit"), to)
+        return to
 
     def figure(self, what: str, seconds: list[float]) -> None:
         """Seconds of each round."""

@@ -40,8 +40,6 @@ IDLE_SECONDS = 60
 
 
 class Service:
-    port = PORT
-
     def __init__(self, project: Path) -> None:
         self.project = project
         self.env = {**os.environ, "JOBS_PORT": str(PORT)}
@@ -52,7 +50,7 @@ class Service:
         run(self.project / "launch", "up", env=self.env)
 
     def ask(self, method: str, path: str, link: http.client.HTTPConnection | None = None, **content: Any) -> Any:
-        link = link or http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        link = link or http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         link.request(method, path, json.dumps(content) if content else None, headers)
         answer = link.getresponse()
@@ -111,15 +109,15 @@ class Service:
         return losses, json.loads(manifest.read_text(encoding="utf-8"))["files"]["model.pt"]["sha256"]
 
 
-def submissions(service: Service, each: int = EACH) -> tuple[list[float], float, bool]:
+def submissions(service: Service) -> tuple[list[float], float, bool]:
     """Seconds of each submission, CPU time of one, and whether all are in the queue, in the order of their numbers."""
     first = service.ask("POST", "/jobs", command=["python", "-m", f"{service.project.name}.wait"])["id"]
     seconds: list[float] = []
     numbers: list[list[int]] = [[] for _ in range(CLIENTS)]
 
     def client(at: int) -> None:
-        link = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
-        for _ in range(each):
+        link = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+        for _ in range(EACH):
             begun = time.perf_counter()
             command = ["python", "-m", f"{service.project.name}.wait"]
             numbers[at].append(service.ask("POST", "/jobs", link, command=command)["id"])
@@ -134,7 +132,7 @@ def submissions(service: Service, each: int = EACH) -> tuple[list[float], float,
         thread.join()
     used = (service.used() - before) / len(seconds)
     listed = [job["id"] for job in service.ask("GET", "/jobs")["jobs"] if job["id"] > first]
-    right = sorted(itertools.chain.from_iterable(numbers)) == listed == [*range(first + 1, first + 1 + CLIENTS * each)]
+    right = sorted(itertools.chain.from_iterable(numbers)) == listed == [*range(first + 1, first + 1 + CLIENTS * EACH)]
     right = right and all(one == sorted(one) for one in numbers)
     for number in [*listed, first]:
         service.ask("DELETE", f"/jobs/{number}")

@@ -182,5 +182,9 @@ def text() -> str:
     return data.text(contents(), 3) + "\n"
 
 
+def files() -> dict[Path, str]:
+    return {FILE: text()}
+
+
 if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")
+    support.write(files())

@@ -1,8 +1,7 @@
-"""Write gpukit's part of the catalogue to gpukit/src/gpukit/data/; with --check, exit with 1 if it is out of date."""
+"""Write gpukit's part of the catalogue to gpukit/src/gpukit/data/."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import re
@@ -185,28 +184,11 @@ def extensions() -> dict[str, Any]:
     return found
 
 
-def files() -> dict[str, str]:
+def files() -> dict[Path, str]:
     contents = {"cards": text(cards(), 1), "kernels": text(kernels(), 2), "stacks": text(stacks(), 2)}
     contents["extensions"] = text(extensions(), 2)
-    return {f"{name}.json": part + "\n" for name, part in contents.items()}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is stale")
-    parser.add_argument("--to", type=Path, default=FOLDER, help="the folder (gpukit/src/gpukit/data)")
-    options = parser.parse_args()
-    for name, contents in files().items():
-        path = options.to / name
-        if options.check:
-            if not path.is_file() or path.read_text(encoding="utf-8") != contents:
-                print(f"{path} is stale: run `uv run --group test python catalogue/refresh.py`.", file=sys.stderr)
-                return 1
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(contents, encoding="utf-8")
-    return 0
+    return {FOLDER / f"{name}.json": part + "\n" for name, part in contents.items()}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    support.write(files())

@@ -1,8 +1,7 @@
-"""Write docs/hardware.md from the catalogue; with --check, exit with 1 if it is out of date."""
+"""Write docs/hardware.md from the catalogue."""
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from pathlib import Path
@@ -396,22 +395,9 @@ def document() -> str:
     return "\n".join(parts)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit with 1 if the document is out of date"
-    )
-    parser.add_argument("--to", type=Path, default=DOCUMENT, help="the file (docs/hardware.md)")
-    options = parser.parse_args()
-    if options.check:
-        if options.to.is_file() and options.to.read_text(encoding="utf-8") == document():
-            return 0
-        print(f"{options.to} is out of date: run `uv run --group test python catalogue/refresh.py`.", file=sys.stderr)
-        return 1
-    options.to.parent.mkdir(parents=True, exist_ok=True)
-    options.to.write_text(document(), encoding="utf-8")
-    return 0
+def files() -> dict[Path, str]:
+    return {DOCUMENT: document()}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    support.write(files())

@@ -1,10 +1,7 @@
-"""Check knowledge/*.yml and compile it to gpukit/src/gpukit/data/knowledge.json; with --check, exit with 1 if that is
-out of date. One line for each fault.
-"""
+"""Check knowledge/*.yml, and compile it to gpukit/src/gpukit/data/knowledge.json. One line for each fault."""
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import re
@@ -39,7 +36,6 @@ TARGET = ROOT / "gpukit/src/gpukit/data/knowledge.json"
 COLUMNS = 120
 FLAGS = re.IGNORECASE | re.MULTILINE
 MIN_ANCHOR = 3
-BASIC_PLACES = ("project", "native", "standalone")
 OPERATORS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 FUNCTIONS = ("text", "maybe", "sure")
 CAPTURE = re.compile(r"\(\?P<(\w+?)\d*>")
@@ -325,21 +321,11 @@ def _json(value: Any) -> str:
 
 
 def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--check", action="store_true")
-    options = arguments.parse_args()
     found = faults()
     print("\n".join(found), file=sys.stderr, end="\n" if found else "")
     if found:
         return 1
-    text = written()
-    current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
-    if options.check:
-        if text != current:
-            print(f"{TARGET.name} is out of date: run `python catalogue/refresh.py`", file=sys.stderr)
-        return int(text != current)
-    if text != current:
-        TARGET.write_text(text, encoding="utf-8")
+    TARGET.write_text(written(), encoding="utf-8")
     return 0
 
 

@@ -1,8 +1,4 @@
-"""The questions of copier.yml: what fragments/given.jinja checks, and docs/questions.md.
-
-python catalogue/questions.py            write docs/questions.md
-python catalogue/questions.py --check    exit with 1 if it is out of date
-"""
+"""The questions of copier.yml: what fragments/given.jinja checks, and docs/questions.md, which this writes."""
 
 from __future__ import annotations
 
@@ -94,15 +90,9 @@ def default(name: str) -> str:
     return f"`{value if isinstance(value, str) else json.dumps(value)}`" if value != "" else "nothing"
 
 
-def main() -> int:
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"{PAGE} is out of date: run `uv run --group test python catalogue/refresh.py`.", file=sys.stderr)
-    return 1
+def files() -> dict[Path, str]:
+    return {PAGE: page()}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    support.write(files())

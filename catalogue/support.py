@@ -26,6 +26,12 @@ def load(name: str) -> dict[str, Any]:
     return parse((HERE / f"{name}.yml").read_text(encoding="utf-8"))
 
 
+def write(files: Mapping[Path, str]) -> None:
+    """Write generated files. Tests compare them with what would be written."""
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+
+
 def number(version: str) -> tuple[int, int]:
     """The first two numbers of a version, which determine compatibility: "2.10.0a0+b55.nv25.11" -> (2, 10)."""
     major, minor = re.match(r"(\d+)(?:\.(\d+))?", version).groups("0")

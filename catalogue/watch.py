@@ -14,13 +14,13 @@ import argparse
 import datetime
 import hashlib
 import html
+import http.client
 import json
 import re
 import subprocess
 import sys
 import tempfile
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ from packaging.version import Version
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpukit/src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import refresh, support
-from gpukit.host.git import attempt, git, refusal
-from gpukit.host.registry import Registry, bare, fetch, parse
+from gpukit.host.client import Client
+from gpukit.host.git import git
+from gpukit.host.registry import Registry, bare, parse
 from gpukit.plan import index as simple
 from gpukit.plan import wheels
 from gpukit.plan.packages import GLIBC
@@ -73,13 +74,15 @@ def lead(kind: str, name: str, change: str, found: str, source: str) -> Lead:
 
 def get(address: str) -> str:
     """The text at an address."""
-    asked = urllib.request.Request(address, headers={"User-Agent": "gpukit"})
+    client = Client(SECONDS)
     try:
-        response = fetch(urllib.request.build_opener(), asked, SECONDS)
+        response = client.ask("GET", address, {"User-Agent": "gpukit"})
     except TimeoutError:
         raise SourceError(f"it did not respond within {SECONDS} seconds") from None
-    except (OSError, ValueError) as error:
-        raise SourceError(f"it cannot be reached: {getattr(error, 'reason', error)}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise SourceError(f"it cannot be reached: {error}") from None
+    finally:
+        client.close()
     if response.status != 200:
         raise SourceError(f"it answered with status {response.status}")
     return response.body.decode(errors="replace")
@@ -401,40 +404,21 @@ def watch(images_file: Path, packages_file: Path, today: str) -> tuple[str, list
 
 def propose(root: Path, news: list[str], silent: dict[str, str]) -> None:
     """Commit what has changed on a branch of its own, and open or update the one pull request for it."""
-    base = attempt(root, "symbolic-ref", "--short", "-q", "HEAD").out.strip()
-    if not base:
-        raise RefusalError("A pull request needs a branch to merge into: check one out first.", id="no-branch")
-    remote = attempt(root, "config", f"branch.{base}.remote").out.strip() or "origin"
-    branch = f"{BRANCH}/{base}"
     mark = MARK.format(hashlib.sha256("\n".join(sorted(news)).encode()).hexdigest()[:16])
-    known = request.requests(root, base, branch)
-    opened = next((each for each in known if each["state"] == "OPEN"), None)
-    if not opened and any(each["state"] == "CLOSED" and mark in each["body"] for each in known):
-        say("The pull request for this was closed without merging it, so it is not opened again.")
+    branch = request.Branch(root, root, BRANCH, "", mark)
+    if branch.opened and mark in branch.opened["body"]:
+        say(f"{branch.opened['url']} already has this.")
         return
-    if opened and mark in opened["body"]:
-        say(f"{opened['url']} already has this.")
+    if left := branch.left():
+        say(left)
         return
-    address = request.push_address(root, remote)
-    tip = request.remote_tip(root, remote, branch)
-    merged = not opened and any(each["state"] == "MERGED" for each in known)
-    if tip and not merged and f"\n{request.TRAILER}: watch" not in request.fetched(root, address, branch):
-        say(f"Branch {branch} has commits that were added by hand, so it is left as it is: merge or close it first.")
-        return
-    with tempfile.TemporaryDirectory(prefix="catalogue-watch-") as name:
-        folder = Path(name)
-        index = {"GIT_INDEX_FILE": str(folder / "index")}
+    with tempfile.TemporaryDirectory(prefix="catalogue-watch-") as folder:
+        index = {"GIT_INDEX_FILE": f"{folder}/index"}
         git(root, "read-tree", "HEAD", **index)
         git(root, "add", "-A", "--", "catalogue", "docs", "examples", "gpukit/src/gpukit/data", **index)
-        tree = git(root, "write-tree", **index).strip()
-        message = f"Catalogue: what its sources say\n\n{request.TRAILER}: watch\n"
-        commit = git(root, "commit-tree", tree, "-p", "HEAD", "-m", message, **request.IDENTITY).strip()
-        lease = f"--force-with-lease=refs/heads/{branch}:{tip}"
-        done = attempt(root, *request.credentials(), "push", "-q", lease, address, f"{commit}:refs/heads/{branch}")
-        if done.code:
-            raise refusal(done, f"The branch {branch} cannot be pushed")
         title = "Catalogue: what its sources say"
-        request.send(root, folder, opened, base, branch, title, f"{report(news, silent)}\n\n{mark}\n")
+        branch.push(git(root, "write-tree", **index).strip(), f"{title}\n\n{request.TRAILER}: watch\n")
+        branch.send(Path(folder), title, report(news, silent))
 
 
 def report(news: list[str], silent: dict[str, str]) -> str:

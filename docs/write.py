@@ -1,8 +1,5 @@
 """Write the pages that are generated from data: the troubleshooting page from the checks, and the table of verified
 runs in docs/verified.md and README.md from records/.
-
-python docs/write.py            write the pages
-python docs/write.py --check    exit 1 if a page is out of date, and name it
 """
 
 from __future__ import annotations
@@ -199,17 +196,6 @@ def pages() -> dict[Path, str]:
     }
 
 
-def main(argv: list[str]) -> int:
-    stale = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if "--check" in argv:
-        for path in stale:
-            print(f"{path.relative_to(ROOT)} is out of date: run `python docs/write.py`", file=sys.stderr)
-        return 1 if stale else 0
-    for path in stale:
-        path.write_text(pages()[path], encoding="utf-8")
-        print(f"written: {path.relative_to(ROOT)}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -315,6 +316,14 @@ def started(*command: object, **options: Any) -> Iterator[subprocess.Popen]:
             yield process
         finally:
             process.kill()
+
+
+def until(holds: Callable[[], object], seconds: float = 60, shown: Callable[[], object] = str) -> None:
+    """Wait until something holds; `shown` is asked what there is instead."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, shown()
+        time.sleep(0.02)
 
 
 def cannot(reason: str) -> None:

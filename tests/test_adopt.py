@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from copier import run_copy
-from plumbum import local
 
 from gpukit.adopt import choose, look, main
 from gpukit.cli.main import parse
@@ -30,9 +29,9 @@ from gpukit.project.messages import RefusalError
 from gpukit.update import record, trial
 from gpukit.validate.main import Validation
 from tests import test_update as releases
-from tests.conftest import git, quick
+from tests.conftest import git
 from tests.gpukit.web import Web
-from tests.test_launch_update import inside, launch, tree  # noqa: F401
+from tests.test_launch_update import copier_inside, inside, launch, tree  # noqa: F401
 from tests.test_update import NEW, OLD, change, commit
 
 template = releases.template
@@ -139,25 +138,7 @@ def copy_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run Copier in this process, which is three times as fast."""
 
     def run(argv: list[str], folder: Path, note: str = "", data: str | None = None, **variables: str) -> Result:
-        pairs = dict(argv[place + 1].split("=", 1) for place, word in enumerate(argv) if word == "--data")
-        options = dict(word[2:].split("=", 1) for word in argv if re.match(r"--[\w-]+=", word))
-        try:
-            with quick(), local.env(**variables), pytest.MonkeyPatch.context() as patch:
-                for name, value in variables.items():
-                    patch.setenv(name, value)
-                run_copy(
-                    argv[-2],
-                    argv[-1],
-                    data=pairs,
-                    vcs_ref=options.get("vcs-ref"),
-                    answers_file=options["answers-file"],
-                    defaults=True,
-                    quiet=True,
-                    unsafe=True,
-                )
-        except Exception as error:
-            return Result(1, err=str(error))
-        return Result(0)
+        return copier_inside(run_copy, argv, 2, variables)
 
     monkeypatch.setattr(main, "run", run)
     monkeypatch.setattr(trial, "copier", lambda folder: ["copier"])

@@ -67,6 +67,22 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPUKIT_PROJECT", raising=False)
 
 
+def copier_inside(call: Callable, argv: list[str], places: int, variables: dict[str, str], **more: bool) -> Result:
+    """What a command of Copier does, in this process; its last words are `places`."""
+    data = dict(argv[place + 1].split("=", 1) for place, word in enumerate(argv) if word == "--data")
+    options = dict(word[2:].split("=", 1) for word in argv if re.match(r"--[\w-]+=", word))
+    more |= {"defaults": True, "quiet": True, "unsafe": True}
+    given = {"vcs_ref": options.get("vcs-ref"), "answers_file": options.get("answers-file")}
+    try:
+        with quick(), local.env(**variables), pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            call(*argv[-places:], data=data, **given, **more)
+    except Exception as error:
+        return Result(1, err=str(error))
+    return Result(0)
+
+
 @pytest.fixture
 def inside(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Run Copier in this process, which is three times as fast; returns the commands."""
@@ -74,25 +90,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run(argv: list[str], folder: Path, note: str = "", data: str | None = None, **variables: str) -> Result:
         commands.append(argv)
-        pairs = dict(argv[place + 1].split("=", 1) for place, word in enumerate(argv) if word == "--data")
-        options = dict(word.split("=", 1) for word in argv if word.startswith(("--vcs-ref=", "--answers-file=")))
-        try:
-            with quick(), local.env(**variables), pytest.MonkeyPatch.context() as patch:
-                for name, value in variables.items():
-                    patch.setenv(name, value)
-                run_update(
-                    argv[-1],
-                    data=pairs,
-                    vcs_ref=options["--vcs-ref"],
-                    answers_file=options.get("--answers-file"),
-                    defaults=True,
-                    overwrite=True,
-                    quiet=True,
-                    unsafe=True,
-                )
-        except Exception as error:
-            return Result(1, err=str(error))
-        return Result(0)
+        return copier_inside(run_update, argv, 1, variables, overwrite=True)
 
     monkeypatch.setattr(trial, "copier", lambda folder: ["copier"])
     monkeypatch.setattr(trial, "run", run)

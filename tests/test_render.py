@@ -245,12 +245,6 @@ def test_compose_files_meet_the_official_schema(everything: dict[str, Path]) -> 
             validator.validate(both)
 
 
-def test_stacks_meet_their_schema(everything: dict[str, Path]) -> None:
-    schema = json.loads((ROOT / "gpukit/src/gpukit/validate/schemas/stack.schema.json").read_text(encoding="utf-8"))
-    for path in different(everything, "stack.json"):
-        jsonschema.Draft202012Validator(schema).validate(json.loads(path.read_text(encoding="utf-8")))
-
-
 def lint(tool: str, *arguments: str, paths: list[Path], cwd: Path | None = None) -> None:
     """Run a linter once over many files. Its settings are its own: what a project's owner would see."""
     beside = Path(sys.executable).with_name(tool)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import re
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from gpukit.project.data import data
 from tests.conftest import ROOT, cannot
+from tests.ports import files_of
 
 pytestmark = pytest.mark.network  # uv fetches the site's generator
 
@@ -36,14 +34,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def address(site: Path) -> Iterator[str]:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+    with files_of(site) as url:
+        yield f"{url}/"
 
 
 def test_every_page_is_in_the_navigation_and_on_the_first_page(site: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from copier import run_copy, run_update
 
+from gpukit.project.pyproject import Requirements
 from gpukit.wheel import vendor, writer
 from tests.conftest import HERE, ROOT, git, quick
 
@@ -165,7 +166,7 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     pyproject = mine / "pyproject.toml"
     package = mine / "src/my_gpu_project"
     change(pyproject, 'version = "0.1.0"', 'version = "1.2.3"')
-    change(pyproject, '    "tyro>=1.0,<2",\n', '    "tyro>=1.0,<2",\n    "einops>=0.8",\n')
+    pyproject.write_text(Requirements(pyproject.read_text(encoding="utf-8")).set("einops>=0.8"), encoding="utf-8")
     change(mine / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
     change(mine / "AGENTS.md", "## Commands\n", "## Review\n\nBy Ann.\n\n## Commands\n")
     change(mine / ".devcontainer/devcontainer.json", '"init": true,', '"init": true, // mine\n  "features": {},')
@@ -177,6 +178,7 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     (mine / "notebooks/second.ipynb").write_text("{}\n")
     commit(mine)
     change(template / "template/pyproject.toml.jinja", "line-length = 120", "line-length = 100")
+    change(template / "template/pyproject.toml.jinja", "    # your own", '    "more>=1",\n    # your own')
     change(template / "template/AGENTS.md.jinja", "## This hardware\n", "## The hardware\n")
     change(template / "template/Dockerfile.jinja", 'CMD ["bash"]', 'CMD ["bash", "-l"]')
     for file in (*(template / "template/src").glob("*/*train.py*"), template / "template/tests/test_train.py.jinja"):
@@ -188,7 +190,8 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     update(mine)
     assert git("ls-files", "-u", cwd=mine) == ""
     text = pyproject.read_text(encoding="utf-8")
-    assert 'version = "1.2.3"' in text and '"einops>=0.8",' in text and "line-length = 100" in text
+    assert 'version = "1.2.3"' in text and '"einops>=0.8",' in text
+    assert '"more>=1",' in text and "line-length = 100" in text
     assert 'CMD ["bash", "-l"]' in (mine / "Dockerfile").read_text(encoding="utf-8")
     assert "\nPlates.\n" in (mine / "README.md").read_text(encoding="utf-8")
     agents = (mine / "AGENTS.md").read_text(encoding="utf-8")
@@ -333,15 +336,6 @@ def test_a_new_release_arrives_everywhere_at_once(
     assert Validation(mine).problems() == []
 
 
-def test_a_new_release_arrives_on_untouched_answers(template: Path, project: Callable[..., Path]) -> None:
-    mine = project()
-    before = stack(mine)["release"]
-    add_release(template, "wheel")
-    release(template)
-    update(mine)
-    assert before != stack(mine)["release"] == RELEASES["wheel"][0]
-
-
 def test_an_uncertain_release_does_not_arrive(template: Path, project: Callable[..., Path]) -> None:
     mine = project()
     before = stack(mine)
@@ -366,40 +360,18 @@ def test_a_pin_stays(template: Path, project: Callable[..., Path], base: str) ->
     assert answers(mine)["release"] == PINS[base]
 
 
-@pytest.mark.parametrize(
-    ("days", "notice"),
-    [
-        (91, ""),
-        (
-            90,
-            "The support of ngc 26.06 ends in 90 days, on {end}. `./launch update --answers release=current`",
-        ),
-        (
-            -1,
-            "The support of ngc 26.06 ended on {end}. `./launch update --answers release=current`",
-        ),
-    ],
-)
 def test_the_end_of_a_pin_is_announced(
-    template: Path,
-    project: Callable[..., Path],
-    copier: object,
-    capfd: pytest.CaptureFixture[str],
-    days: int,
-    notice: str,
+    template: Path, project: Callable[..., Path], copier: object, capfd: pytest.CaptureFixture[str]
 ) -> None:
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
     mine = project(base="ngc", release="26.06")
-    end = str(datetime.date.today() + datetime.timedelta(days=days))
+    end = str(datetime.date.today() + datetime.timedelta(days=9))
     images = template / "catalogue/images.yml"
     entry = re.search(r'    "26\.06":\n.*?end_of_life: null', images.read_text(encoding="utf-8"), re.S)[0]
     change(images, entry, entry.replace("end_of_life: null", f'end_of_life: "{end}"'))
     release(template)
     update(mine, hooks=True)
-    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("validate: notice: ")]
-    assert [line.removeprefix("validate: notice: ").startswith(notice.format(end=end)) for line in lines] == [
-        True
-    ] * bool(notice)
+    assert f"validate: notice: The support of ngc 26.06 ends in 9 days, on {end}. " in capfd.readouterr().out
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -436,24 +408,6 @@ def test_an_update_is_small_and_keeps_your_edits(template: Path, project: Callab
     assert "ENV MINE=1" in (mine / "Dockerfile").read_text(encoding="utf-8")
     assert "\nPlates.\n" in (mine / "README.md").read_text(encoding="utf-8")
     assert Validation(mine).problems() == []
-
-
-def test_the_new_wheel_is_written_despite_a_conflict(
-    template: Path, project: Callable[..., Path], copier: object
-) -> None:
-    copier.setenv("GPU_TEMPLATE_SMOKE", "off")
-    mine = project()
-    vendor.put(writer.for_project(template / "gpukit"), mine)
-    change(mine / "stack.json", f'"release": "{stack(mine)["release"]}"', '"release": "mine"')
-    commit(mine)
-    add_release(template, "wheel")
-    with (template / "gpukit/src/gpukit/doctor/driver.py").open("a") as file:
-        file.write("\n\ndef added() -> None:\n    pass\n")
-    release(template)
-    update(mine, hooks=True)
-    assert {line.split("\t")[1] for line in git("ls-files", "-u", cwd=mine).splitlines()} == {"stack.json"}
-    new = writer.file_name(writer.for_project(template / "gpukit"))
-    assert [path.name for path in (mine / "vendor").iterdir()] == [new]
 
 
 def test_a_clone_has_its_wheel_and_runs(project: Callable[..., Path], tmp_path: Path, copier: object) -> None:
@@ -548,28 +502,3 @@ def test_a_retired_machine_stays_in_projects_that_use_it(
     update(mine)
     assert stack(mine) == before
     assert {name: answers(mine)[name] for name in given} == given
-
-
-def test_a_wrong_answer_changes_nothing(project: Callable[..., Path]) -> None:
-    mine = project()
-    command = [sys.executable, "-m", "copier", "update", "--trust", "--defaults", "-T", "--vcs-ref", OLD]
-    done = subprocess.run([*command, "-d", "hardware=rtx-60", str(mine)], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert 'hardware: Unknown value "rtx-60"; the choices are rtx-50, ' in done.stderr
-    assert clean(mine)
-
-
-def test_a_project_can_be_a_folder_of_a_repository(template: Path, tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    mine = fresh(template, repository / "training")
-    (repository / "other.txt").write_text("other\n")
-    git("init", "-q", cwd=repository)
-    commit(repository, "generated")
-    (mine / "notebooks/quickstart.ipynb").write_text("{}\n")
-    commit(repository)
-    add_release(template, "wheel")
-    release(template)
-    update(mine)
-    assert stack(mine)["release"] == RELEASES["wheel"][0]
-    assert (mine / "notebooks/quickstart.ipynb").read_text() == "{}\n"

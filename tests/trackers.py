@@ -7,20 +7,9 @@ import contextlib
 import gzip
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 
-
-class Recorder(http.server.ThreadingHTTPServer):
-    """`asked`: (path, user:password, body) of each request, in order."""
-
-    def __init__(self, host: str) -> None:
-        super().__init__((host, 0), _Handler)
-        self.asked: list[tuple[str, str, str]] = []
-
-    @property
-    def place(self) -> str:
-        return f"{self.server_address[0]}:{self.server_address[1]}"
+from tests.ports import listening
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -43,10 +32,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def recorder(host: str = "127.0.0.1") -> Iterator[Recorder]:
-    with Recorder(host) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
+def recorder(host: str = "127.0.0.1") -> Iterator[http.server.HTTPServer]:
+    """`asked`: (path, user:password, body) of each request, in order."""
+    with listening(_Handler, host) as server:
+        server.asked = []
+        server.place = f"{host}:{server.server_port}"
+        yield server

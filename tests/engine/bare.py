@@ -16,6 +16,7 @@ import time
 import uuid
 from pathlib import Path
 
+from tests.conftest import until
 from tests.engine.conftest import SLUG, Done, Engine
 
 IMAGES = {"12": ("debian:12", "standin/debian:12", "standin/python:slim"), "13": ("debian:13", "standin/debian:13")}
@@ -196,17 +197,12 @@ class Bare:
         begin = "./launch setup --mirrors /vendors/mirrors.json --only dpkg,engine,docker,toolkit,runtime,group"
         words = ["exec", "--detach", "--user", "me", "--workdir", "/home/me/project", self.name, "sh", "-c"]
         self.engine.get(*words, f"echo $$ > ~/pid; exec {begin} --apply --yes > ~/out 2>&1")
-        until = time.monotonic() + 60
-        while at not in self.log():
-            assert time.monotonic() < until, self.log()
-            time.sleep(0.02)
+        until(lambda: at in self.log(), shown=self.log)
         group = "pkill -INT -g $(ps -o pgid= -p $(cat /home/me/pid) | tr -d ' ')"
         ended = self.run("kill -9 -1" if how == "power" else group, user="root")
         assert ended.returncode in (0, 137), ended.stderr
         # Zombies do not count.
-        while self.run("pgrep -r D,R,S -f '[l]aunch setup|^apt-get|^dpkg'", user="root").returncode == 0:
-            assert time.monotonic() < until, "it does not end"
-            time.sleep(0.1)
+        until(lambda: self.run("pgrep -r D,R,S -f '[l]aunch setup|^apt-get|^dpkg'", user="root").returncode)
         assert "All done" not in self.log()
 
 

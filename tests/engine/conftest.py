@@ -377,9 +377,6 @@ class Project:
         if found:
             self.engine.get("rm", "--force", *found)
 
-    def layers(self, image: str) -> list[str]:
-        return self.engine.inspect(image)["RootFS"]["Layers"]
-
     @property
     def image(self) -> str:
         """The image name used by launch."""

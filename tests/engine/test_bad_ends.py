@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -32,16 +30,6 @@ def refusal(done: Done[str]) -> str:
 
 def slight(project: Callable[..., Project], name: str, **options: object) -> Project:
     return project(name=name, slight=True, **options)
-
-
-LAUNCH = [("run", "--", "true"), ("up",), ("build",), ("verify",), ("shell",), ("notebook",), ("logs",), ("stop",)]
-
-
-@pytest.mark.parametrize("command", LAUNCH, ids=lambda command: command[0])
-def test_no_engine(project: Callable[..., Project], command: tuple[str, ...]) -> None:
-    one = slight(project, "alone", workflow="notebook")
-    done = one.launch(*command, DOCKER_HOST="unix:///nonexistent/docker.sock", timeout=60)
-    assert re.match(r"launch: Docker does not respond at \S+, which DOCKER_HOST names: start it there", refusal(done))
 
 
 def test_vs_code_and_the_engine(project: Callable[..., Project], users: Callable[..., User]) -> None:
@@ -135,37 +123,6 @@ def test_a_git_worktree(project: Callable[..., Project]) -> None:
         other.engine.ask("rmi", "--force", other.image)
 
 
-def test_a_taken_port(project: Callable[..., Project]) -> None:
-    one = project("wheel", "notebook")
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):  # somebody else's, which serves as well
-            taken.bind(("127.0.0.1", 8888))
-            taken.listen()
-        done = one.launch("notebook")
-    try:
-        assert done.returncode == 0, done.stderr
-        assert re.search(r"\b8888\b.* port (\d+)\.", done.stderr)[1] in done.stdout
-    finally:
-        one.launched("stop")
-
-
-def test_a_container_that_is_already_running(project: Callable[..., Project]) -> None:
-    one = slight(project, "twice")
-    one.launched("run", "-d", "--name", "first", "--", "sleep", "infinity")
-    assert "-run-first is already running" in refusal(one.launch("run", "-d", "--name", "first", "--", "true"))
-    one.launched("run", "-d", "--name", "second", "--", "sleep", "infinity")
-    one.launched("up")
-    assert "is already running: `./launch shell` opens a shell in it" in one.launch("up").stderr
-    assert len(one.containers()) == 3
-    one.launched("stop")
-    assert one.containers() == []
-    one.launched("run", "-d", "--name", "first", "--", "true")  # replaces the one that has exited
-    one.launched("stop")
-    one.launched("clean", "--yes")
-    assert one.containers("--all") == []
-
-
 def test_a_foreign_container_with_the_same_name(project: Callable[..., Project], bases: dict[str, str]) -> None:
     one = slight(project, "stranger")
     name = f"{one.image}-dev"
@@ -176,19 +133,6 @@ def test_a_foreign_container_with_the_same_name(project: Callable[..., Project],
     finally:
         one.engine.get("rm", "--force", name)
     assert one.containers("--all") == []
-
-
-def test_comments_and_trailing_commas(project: Callable[..., Project]) -> None:
-    """VS Code allows them in devcontainer.json."""
-    one = slight(project, "commented")
-    file = ".devcontainer/devcontainer.json"
-    text = (one.path / file).read_text()
-    text = '// why: "quoted"\n' + text.replace('  "init": true,', '  /* reaps\n children */ "init": true, // tini')
-    one.write(file, re.sub(r"\]\n(\s*[}\],])", r"],\n\1", text, count=1))
-    assert one.launched("run", "--", "cat", "/proc/1/comm") == "docker-init\n"
-    one.up()
-    assert one.inside("cat", "/proc/1/comm").stdout == "docker-init\n"
-    one.stop()
 
 
 @pytest.mark.parametrize("moment", [0.3, 3])
@@ -203,31 +147,6 @@ def test_ctrl_c_during_the_build(project: Callable[..., Project], moment: float)
     assert "Traceback" not in output
     assert one.containers("--all") == []
     assert not one.engine.has(one.image)
-
-
-@pytest.mark.parametrize("moment", [0.6, 1.2])
-@pytest.mark.parametrize(
-    "command", [("run", "--", "sleep", "60"), ("up",), ("notebook",)], ids=lambda command: command[0]
-)
-def test_ctrl_c_during_the_start(project: Callable[..., Project], command: tuple[str, ...], moment: float) -> None:
-    """Nothing is left, unless the container had already started."""
-    one = slight(project, "interrupted", workflow="notebook")
-    one.launched("build")
-    process = one.start("./launch", *command, start_new_session=True)
-    time.sleep(moment)
-    with_signal = process.poll() is None
-    if with_signal:
-        os.killpg(process.pid, signal.SIGINT)
-    _, output = process.communicate(timeout=60)
-    assert "Traceback" not in output
-    left = one.containers("--all")
-    if command[0] == "run" or (with_signal and process.returncode == 130):
-        assert process.returncode == 130, output
-        still_starting = (
-            command[0] == "notebook" and "JupyterLab is still starting" in output
-        )  # its container had already started
-        assert still_starting or left == []
-    one.stop()
 
 
 def test_a_full_disk_is_reported_and_keeps_the_checkpoints(project: Callable[..., Project]) -> None:

@@ -13,7 +13,7 @@ from gpukit.host.facts import no_gpu
 from .conftest import SLUG, Engine, Project, User
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-GPUS = {"unset": None, "two": "0,1"}  # tests/launch/test_engine.py has other forms
+GPUS = {"unset": None, "two": "0,1"}
 
 
 def facts(engine: Engine, name: str) -> dict[str, Any]:
@@ -185,23 +185,6 @@ def compose(project: Project, *command: str) -> Any:
         done = project.run(*step)
         assert done.returncode == 0, done.stderr[-3000:]
     return project.run("docker", "compose", "exec", "--no-TTY", "dev", *command)
-
-
-@pytest.mark.parametrize("theirs", [1001], indirect=True)
-def test_images_share_all_layers_but_the_last_two(theirs: Project) -> None:
-    """The CLI's image, adapted to this uid, launch's image, and Compose's image."""
-    name = theirs.engine.inspect(theirs.up("--remove-existing-container"))["Image"]
-    theirs.launched("build")
-    done = theirs.run("docker", "compose", "build", "dev")
-    assert done.returncode == 0, done.stderr
-    composed = theirs.run("docker", "compose", "config", "--images").stdout.split()
-    names = {"cli": name, "launch": theirs.image, "compose": next(one for one in composed if one.endswith("-dev"))}
-    images = {entry_point: theirs.layers(name) for entry_point, name in names.items()}
-    shared = [layer for layer, *others in zip(*images.values()) if set(others) == {layer}]
-    assert images["launch"] == images["compose"]
-    assert {
-        entry_point: layers[:-2] == shared[: len(layers) - 2] for entry_point, layers in images.items()
-    } == dict.fromkeys(images, True)
 
 
 def test_an_edit_in_src_rebuilds_no_layer(project: Callable[..., Project]) -> None:

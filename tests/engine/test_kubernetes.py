@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from gpukit.jobs import manifest
+from tests.conftest import until
 from tests.jobs.kubectl import Kubectl
 from tests.registry import running
 
@@ -156,10 +156,7 @@ def test_a_preempted_job_resumes_with_the_same_losses(
         assert list(expected) == list(range(1, STEPS + 1))
 
         started = preempted.start()
-        until = time.monotonic() + PATIENCE
-        while len(losses(outputs, "b")) < STEPS // 8:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: len(losses(outputs, "b")) >= STEPS // 8, PATIENCE)
         preempted.preempt(started[1])
         assert preempted.end(started) == [143, 143]
         assert len(losses(outputs, "b")) < STEPS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable
+
+from tests.conftest import until
 
 from .conftest import Engine, Project
 
@@ -98,10 +99,7 @@ def test_no_token_is_readable_inside(project: Callable[..., Project], plain: Eng
 
     one.launched("--no-credentials", "submit", "--", "python3", "-c", LOOK + NETWORK + WAIT)
     one.launched("--cpu", "jobs", "run", "-d", **env)
-    end = time.monotonic() + 180
-    while "interfaces" not in one.launch("jobs", "logs", "1").stdout:
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    until(lambda: "interfaces" in one.launch("jobs", "logs", "1").stdout, 180)
     # what the engine itself keeps: the container with its environment and mounts, and the images with their history
     (container,) = one.containers()
     images = one.engine.get("images", "--quiet", f"--filter=label=gpukit.project={one.path}").split()

@@ -12,6 +12,22 @@ from typing import Any
 import pytest
 
 from gpukit.host.cards import data
+from gpukit.host.smi import Card, Smi
+from gpukit.project.stack import load
+from gpukit.verify.probes import (
+    Device,
+    Devices,
+    Imported,
+    Kernel,
+    Outcome,
+    Place,
+    Processors,
+    Ram,
+    Torch,
+    User,
+    Versions,
+)
+from gpukit.verify.requirements import Requirements
 
 from .web import Web, serving
 
@@ -114,8 +130,6 @@ def stack_file(tmp_path, stack_data):
 
 @pytest.fixture
 def make_stack(stack_file):
-    from gpukit.project.stack import load
-
     return lambda **changes: load(stack_file(**changes))
 
 
@@ -127,22 +141,6 @@ def cpu_only() -> dict[str, Any]:
 @pytest.fixture
 def container():
     """`container(python="3.11.2")`: a healthy container with that card, except for these values."""
-    from gpukit.host.smi import Card, Smi
-    from gpukit.verify.probes import (
-        Device,
-        Devices,
-        Imported,
-        Kernel,
-        Outcome,
-        Place,
-        Processors,
-        Ram,
-        Torch,
-        User,
-        Versions,
-    )
-    from gpukit.verify.requirements import Requirements
-
     off = {"error": 1e-6, "tolerance": 1e-3}
     room = {"free": 15 << 30, "total": 16 << 30, "shared": False}
     link = {"gen": 5, "width": 16, "slowed": ["sw_power_cap"], "mig": False}

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpukit.host.smi import Card, Smi
+from gpukit.image import guard
 from gpukit.project.stack import load
 from gpukit.verify import main as verify
 from gpukit.verify import probes as module
@@ -116,8 +118,6 @@ def test_after_an_error_of_cudas_the_next_gets_a_new_process(fake_torch, stack_f
 
 
 def test_where_torch_is_from(fake_torch, stack_file, tmp_path, monkeypatch):
-    from gpukit.image import guard
-
     fake_torch(GOOD)
     monkeypatch.setattr(guard, "TORCH_INDEX", tmp_path / "torch-index.txt")
     for index in ("", "package index"):
@@ -204,8 +204,6 @@ def test_the_machine_as_it_is(fake_torch, stack_file, tmp_path, monkeypatch):
 
 def test_where_only_one_process_may_compute_ours_take_turns(fake_torch, stack_file, monkeypatch):
     """The second asks in the first one's place, which has ended by then."""
-    from gpukit.host.smi import Card, Smi
-
     fake_torch(GOOD)
     with Container(load(stack_file())) as probes:
         probes.gpu_nodes = ["/dev/nvidia0"]

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from gpukit.verify import exercises
 from gpukit.verify.exercises import SIZE, TOLERANCES
 
 ENTRIES = 60
@@ -89,8 +90,6 @@ def test_broken_results_exceed_the_tolerance(name, fault):
 def test_the_exercises_on_the_cpu():
     """Where torch is installed: in all precisions, and within the same tolerances."""
     pytest.importorskip("torch")
-    from gpukit.verify import exercises
-
     for result in exercises.matmul("cpu", "9.0")["results"]:
         assert result["error"] <= result["tolerance"], result
     for output in (

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpukit.image import layers
 from tests.gpukit.test_guard import install as distribution
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -283,11 +282,3 @@ def test_pinned(layered):
     assert lines(files, "all") == ["einops==0.8.1", "torch==2.14.1", "foo-bar==2.0", LINES[1], *LINES[4:]]
     requirements = json.loads(files["torch/torch.json"])["requirements"]
     assert requirements == ["torch==2.14.1", LINES[1], "torch>=2.11,<2.15"]
-
-
-@pytest.mark.parametrize(
-    ("requirement", "name"),
-    [("Foo.Bar[x]>=1", "foo-bar"), (" torch ; x", "torch"), ("a_b@ https://x", "a-b"), ("", "")],
-)
-def test_names(requirement, name):
-    assert layers.name(requirement) == name

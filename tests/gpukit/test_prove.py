@@ -8,14 +8,15 @@ import signal
 import struct
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from gpukit.findings.causes import PROJECT
 from gpukit.findings.finding import FAIL, PASS, SKIP, WARN, Finding, exit_code, in_words
+from gpukit.host.queue import born
 from gpukit.plan import prove
+from tests.conftest import until
 
 RECORDED = json.loads(Path(__file__).parents[1].joinpath("data/prove.json").read_text(encoding="utf-8"))
 # A Python whose Triton answers as recorded; and the same for cuobjdump. OLD_PTXAS stands for an old one.
@@ -177,37 +178,28 @@ def hanging(triton, installed, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def has_ended(number: int) -> bool:
-    """Whether a process that was killed ends; the kernel ends it a moment later."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        try:
-            if Path(f"/proc/{number}/stat").read_text().split()[2] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
+def until_ended(file: Path) -> None:
+    """The process whose number is in the file was killed; the kernel ends it a moment later."""
+    until(lambda: not born(int(file.read_text())))
 
 
 def test_a_process_that_hangs_is_killed_with_its_children(hanging, monkeypatch) -> None:
     monkeypatch.setattr(prove, "KERNEL_LIMIT", 3)
     finding = by_id(prove.prove(["8.6"]))["triton-8.6"]
     assert finding.status == SKIP and not finding.completed
-    assert has_ended(int(hanging.read_text()))
+    until_ended(hanging)
 
 
 def test_interrupted_it_ends_what_it_started(hanging) -> None:
     def interrupt() -> None:
-        while not hanging.exists():
-            time.sleep(0.02)
+        until(hanging.exists)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt, daemon=True)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         prove.prove(["8.6"])
-    assert has_ended(int(hanging.read_text()))
+    until_ended(hanging)
 
 
 def test_without_triton_or_a_gpu_among_the_targets_nothing_is_checked(installed) -> None:

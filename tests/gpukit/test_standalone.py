@@ -315,16 +315,8 @@ def test_a_wheel_that_is_not_unpacked(nowhere, tmp_path_factory, python) -> None
     assert list(nowhere.iterdir()) == []
 
 
-def test_help_lists_steps_and_examples(capsys) -> None:
+def test_help_lists_the_steps() -> None:
     assert re.findall(r"^  ([a-z]+) {2,}", COMMANDS["setup"].epilog.partition("examples")[0], re.MULTILINE) == list(IDS)
-    from gpukit.cli.main import main as cli
-
-    for command in ("doctor", "verify", "setup"):
-        assert command in COMMANDS
-        with pytest.raises(SystemExit) as ended:
-            cli([command, "--help"])
-        output = capsys.readouterr().out
-        assert ended.value.code == 0 and f"{command} --" in output
 
 
 def test_setup_for_any_hardware(nowhere) -> None:

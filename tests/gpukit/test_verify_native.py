@@ -8,14 +8,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpukit.wheel import writer
-from tests.launch.test_native_training import Trained, wheels
+from tests.launch.test_native_training import Trained, environment, wheels
 
 __all__ = ["wheels"]  # a fixture
 pytestmark = pytest.mark.network
@@ -50,17 +48,7 @@ def healthy(generate: Callable[..., Path], wheels: Path, tmp_path_factory: pytes
     root = shutil.copytree(
         generate(hardware="cpu", workflow="scripts", project_name="Broken"), tmp_path_factory.mktemp("it") / "project"
     )
-    stack = json.loads((root / "stack.json").read_text(encoding="utf-8"))
-    stack["native"].update(requirement="torch==2.13.0", torch="2.13.0+cpu")
-    (root / "stack.json").write_text(json.dumps(stack), encoding="utf-8")
-    writer.write(writer.running(), root / "vendor")
-    env = {name: value for name, value in os.environ.items() if not re.match(r"UV_|VIRTUAL_ENV|PYTHONPATH", name)}
-    env |= {
-        "GPUKIT_NATIVE": str(tmp_path_factory.mktemp("native")),
-        "UV_INDEX": f"pytorch={wheels.as_uri()}",
-        "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), env["PATH"]]),
-    }
-    found = Broken(root, env)
+    found = Broken(root, environment(root, wheels, tmp_path_factory.mktemp("native")))
     found.launch("build")
     return found
 

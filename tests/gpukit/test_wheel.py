@@ -181,24 +181,6 @@ def test_a_release_has_no_local_part_until_its_contents_change(source: Path, tmp
     assert writer.version(writer.from_source(source)).startswith(f"{version}+h")
 
 
-def test_wheel_is_written_atomically(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    contents = writer.read(wheel)
-    truncated = tmp_path / "vendor" / wheel.name
-    truncated.parent.mkdir()
-    truncated.write_bytes(wheel.read_bytes()[:1000])
-
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(zipfile.ZipFile, "writestr", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            writer.write(contents, truncated.parent)
-    assert [path.name for path in truncated.parent.iterdir()] == [wheel.name]
-    assert truncated.stat().st_size == 1000
-    assert writer.write(contents, truncated.parent).read_bytes() == wheel.read_bytes()
-
-
 # Other people's tools
 
 

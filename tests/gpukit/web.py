@@ -7,9 +7,10 @@ import hashlib
 import http.server
 import json
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from tests.ports import listening
 
 
 @dataclass
@@ -95,11 +96,6 @@ def serving() -> Iterator[Web]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    served.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    yield served
-    server.shutdown()
-    server.server_close()
+    with listening(Handler) as server:
+        served.url = f"http://127.0.0.1:{server.server_port}"
+        yield served

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from gpukit.cli.main import main, parse
+from gpukit.host import facts
 from gpukit.host import queue as place
 from gpukit.jobs import records, slurm, worker
 from gpukit.jobs.commands import act
@@ -28,6 +29,7 @@ from gpukit.jobs.runners import Container
 from gpukit.jobs.service import application
 from gpukit.jobs.table import FINAL, MIGRATIONS, Table
 from gpukit.project.messages import RefusalError
+from tests.conftest import until
 from tests.jobs.test_slurm import RECORD
 
 SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
@@ -72,10 +74,7 @@ class Queue:
         return [job["state"] for job in self.table.recent(1000)]
 
     def until(self, holds: Callable[[], Any], seconds: float = 60) -> None:
-        end = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < end, self.table.recent(1000)
-            time.sleep(0.02)
+        until(holds, seconds, lambda: self.table.recent(1000))
 
     def until_states(self, *states: str) -> None:
         self.until(lambda: self.states() == [*states])
@@ -297,6 +296,17 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
         assert f"`./launch {expected}`" in capsys.readouterr().err
     assert parse(["jobs", "logs", "-f", "3"]).ID == parse(["jobs", "logs", "3", "-f"]).ID == [3]
     assert parse(["submit", "--gpus", "2", "--", "a", "--gpus", "3"]).rest == ["a", "--gpus", "3"]
+
+
+@pytest.mark.parametrize("options", [[], ["--native"]])
+def test_without_a_gpu_jobs_run_names_the_cpu(
+    root: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once: in the background, nobody would see it before the morning."""
+    (root / ".devcontainer/devcontainer.json").write_text(json.dumps({**CONFIG, "runArgs": ["--gpus=all"]}))
+    monkeypatch.setattr(facts, "no_gpu", lambda: True)
+    assert main([*options, "jobs", "run", "-d"]) == 1
+    assert f"`{' '.join(['./launch', '--cpu', *options])} jobs run -d`" in capsys.readouterr().err
 
 
 def get(app: Any, path: str, token: str) -> None:

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from gpukit.jobs import serve
 from gpukit.jobs.runners import Outside
 from gpukit.jobs.table import Table
 from gpukit.project.messages import RefusalError
+from tests.conftest import until
 from tests.ports import free_port
 
 SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
@@ -97,13 +97,8 @@ class Service:
         return self.ask("GET", f"/jobs/{number}")[2]["state"]
 
     def until(self, holds: Callable[[], Any], seconds: float = 60) -> None:
-        end = time.monotonic() + seconds
-        while not holds():
-            if time.monotonic() > end or self.process.poll() is not None:
-                self.process.kill()
-                self.process.wait()
-                raise AssertionError(self.output.read_text())
-            time.sleep(0.02)
+        until(lambda: self.process.poll() is not None or holds(), seconds, self.output.read_text)
+        assert self.process.poll() is None, self.output.read_text()
 
     def stop(self) -> None:
         self.process.terminate()
@@ -131,21 +126,14 @@ def test_a_gpu_that_is_lost_fails_no_second_job(tmp_path: Path, monkeypatch: pyt
         worker.recover()
         for _ in range(2):
             table.submit(["sh", "-c", "touch lost; exit 1"])
-        end = time.monotonic() + 60
-        while not worker.cuda["error"]:
-            assert time.monotonic() < end
-            worker.tick()
-            time.sleep(0.01)
+        until(lambda: worker.tick() or worker.cuda["error"])
         worker.tick()
         assert [job["state"] for job in table.recent(1000)] == ["failed", "queued"] and "CUDA error" in table.get(1)[
             "note"
         ]
         (root / "lost").unlink()
         worker.probe_at = 0
-        while table.get(2)["state"] != "failed":
-            assert time.monotonic() < end
-            worker.tick()
-            time.sleep(0.01)
+        until(lambda: worker.tick() or table.get(2)["state"] == "failed")
         worker.close()
         worker.lock.release()
 

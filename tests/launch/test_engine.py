@@ -447,30 +447,6 @@ def test_a_detached_run(project: Path) -> None:
     assert left(project) == []
 
 
-def test_variables_and_ports(project: Path) -> None:
-    server = "import http.server, os; "
-    server += "server = http.server.HTTPServer(('0.0.0.0', 8080), http.server.SimpleHTTPRequestHandler); "
-    server += "print(os.environ['GIVEN'], os.environ['HF_TOKEN'] == os.environ['WANDB_DIR']); server.serve_forever()"
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        run = ["--cpu", "run", "-d", "-e", f"WANDB_DIR={SECRET}", "-e", "GIVEN", "-p", f"{port}:8080"]
-        run += ["--", "python3", "-uc", server]
-        for detached in (True, False):
-            done = launch(project, *[word for word in run if detached or word != "-d"], GIVEN="it")
-            assert done.returncode and f"Port {port} is in use on this machine: choose another" in done.stderr
-    assert launch(project, *run, GIVEN="it").returncode == 0
-    try:
-        assert launch(project, "logs").stdout == "it True\n"
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://127.0.0.1:{port}") as answer:
-            assert answer.status == 200
-        seen = json.loads(ask(project, "inspect", left(project)[0]))[0]
-        assert [one["HostIp"] for one in seen["HostConfig"]["PortBindings"]["8080/tcp"]] == ["127.0.0.1"]
-    finally:
-        ask(project, "rm", "--force", *left(project))
-
-
 @SAME_ON_PODMAN
 def test_up_and_shell(project: Path, place: Place) -> None:
     done = launch(project, "--cpu", "shell", "--", "sh", "-c", "pwd; id -u; exit 3")
@@ -503,109 +479,6 @@ def test_the_notebook_finds_a_free_port_and_keeps_its_address(project: Path) -> 
     assert [port["HostIp"] for port in seen["HostConfig"]["PortBindings"]["8888/tcp"]] == ["127.0.0.1"]
     assert token not in json.dumps(seen)
     launch(project, "stop")
-
-
-def test_no_list_of_processes_and_no_image_shows_a_secret(project: Path) -> None:
-    process = start(project, "--cpu", "run", "--", "sh", "-c", 'test "$HF_TOKEN" = "$(cat)" ; echo $HF_TOKEN; sleep 1')
-    seen = ""
-    while process.poll() is None:
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                seen += path.read_text(errors="replace")
-            except OSError:
-                continue
-        time.sleep(0.05)
-    out, err = process.communicate()
-    assert out == f"{SECRET}\n"
-    assert SECRET not in seen + err
-    for picture in ask(project, "images", "-q", f"--filter=label=gpukit.project={project}").split():
-        assert SECRET not in ask(project, "history", "--no-trunc", picture)
-
-
-@pytest.mark.docker_only
-def test_what_vs_code_makes_of_the_same_file(granted: Path, place: Place) -> None:
-    cli = shutil.which("devcontainer")
-    if not cli:
-        pytest.skip("the devcontainers CLI is not here (npm install -g @devcontainers/cli)")
-    granted = projects(place, "no comma")
-    again = ["up", f"--workspace-folder={granted}", "--remove-existing-container"]
-    for gpus in (None, "0", "0,1", "GPU-00000000-0000-0000-0000-000000000000"):
-        env = {} if gpus is None else {"GPUS": gpus}
-        done = launch(granted, *again, engine=GRANTS, command=cli, **env)
-        assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-        theirs = ask(granted, "ps", "-q", f"--filter=label=devcontainer.local_folder={granted}", engine=GRANTS)
-        entered = launch(granted, "shell", "--", "sh", "-c", "id -u; pwd", engine=GRANTS, **env)
-        assert entered.stdout == f"{place.uid}\n/workspace\n", entered.stderr
-        assert "is up" not in entered.stderr  # VS Code's container served
-        up = launch(granted, "up", engine=GRANTS, **env)
-        assert up.returncode == 0, up.stderr
-        ours = next(name for name in left(granted, GRANTS) if name.endswith("-dev"))
-        assert facts(granted, theirs) == facts(granted, ours)
-        ask(granted, "rm", "--force", theirs, ours, engine=GRANTS)
-    assert launch(granted, "clean", "--yes", engine=GRANTS).returncode == 0
-    assert (
-        ask(granted, "images", "-q", f"--filter=reference=vsc-*{granted.name.replace(' ', '')}*", engine=GRANTS) == ""
-    )
-
-
-def facts(root: Path, name: str) -> dict[str, object]:
-    """What must be the same in every entrance."""
-    seen = json.loads(ask(root, "inspect", name, engine=GRANTS))[0]
-    host = seen["HostConfig"]
-    config = seen["Config"]
-    return {
-        "gpus": [{**request, "Options": request["Options"] or {}} for request in host["DeviceRequests"]],
-        "ipc": host["IpcMode"],
-        "shm": host["ShmSize"],
-        "init": host["Init"],
-        "network": host["NetworkMode"],
-        "ulimits": sorted(host["Ulimits"], key=str),
-        "mounts": sorted((m["Type"], m["Source"], m["Destination"], m["RW"]) for m in seen["Mounts"]),
-        "environment": sorted(line.partition("=")[0] for line in config["Env"]),
-        "user": config["User"],
-    }
-
-
-@pytest.mark.docker_only
-def test_compose_gives_what_launch_gives(granted: Path, place: Place) -> None:
-    root = projects(place, f"composed-{os.getpid()}")
-    (root / "compose.yaml").write_text(
-        "services:\n  dev:\n    build: {context: ., args: {USER_UID: '${USER_UID}', USER_GID: '${USER_GID}'}}\n"
-        "    user: dev\n    init: true\n    command: sleep infinity\n    ipc: host\n    ulimits: {stack: 67108864}\n"
-        "    environment: [HF_TOKEN, WANDB_DIR=/workspace/outputs]\n    network_mode: bridge\n    volumes:\n"
-        "      - {type: bind, source: ., target: /workspace}\n"
-        "      - {type: bind, source: ./.launch/huggingface, target: /home/dev/.cache/huggingface}\n"
-        "    deploy: {resources: {reservations: {devices: [{capabilities: [gpu], device_ids: ['${GPUS:-all}']}]}}}\n"
-    )
-    (root / ".env").write_text(f"COMPOSE_PROJECT_NAME={root.name}\n")
-    own(place)
-    try:
-        for gpus in (None, "0,1"):
-            env = {} if gpus is None else {"GPUS": gpus}
-            done = launch(root, "up", engine=GRANTS, **env)
-            assert done.returncode == 0, done.stderr
-            composed = ask(
-                granted, "ps", "-q", f"--filter=label=com.docker.compose.project.working_dir={root}", engine=GRANTS
-            )
-            assert launch(root, "shell", "id", "-u", engine=GRANTS).stdout == f"{place.uid}\n"
-            assert launch(root, "run", "-d", "--", "sleep", "60", engine=GRANTS, **env).returncode == 0
-            same = [facts(root, composed), facts(root, next(iter(left(root, GRANTS))))]
-            for one in same:
-                one["shm"] = None  # of no meaning with the host's ipc, and compose leaves it to the engine
-            assert same[0] == same[1]
-            assert launch(root, "stop", engine=GRANTS).returncode == 0
-            assert (
-                ask(
-                    granted, "ps", "-aq", f"--filter=label=com.docker.compose.project.working_dir={root}", engine=GRANTS
-                )
-                == ""
-            )
-    finally:
-        launch(root, "stop", engine=GRANTS)
-        launch(root, "clean", "--yes", engine=GRANTS)
-        assert (
-            ask(granted, "images", "-q", f"--filter=label=com.docker.compose.project={root.name}", engine=GRANTS) == ""
-        )
 
 
 @pytest.mark.docker_only
@@ -652,18 +525,6 @@ def test_up_waits_for_the_servers_and_undoes_itself(project: Path, place: Place)
         launch(root, "stop")
 
 
-def test_clean_takes_vs_codes_container_when_it_has_stopped(project: Path) -> None:
-    labels = [f"--label=devcontainer.local_folder={project}", f"--label=devcontainer.config_file={project}/x"]
-    name = ask(project, "run", "-d", "--init", *labels, "standin/python:slim", "sleep", "60")
-    done = launch(project, "clean", "--yes")
-    assert done.returncode == 0 and "runs in VS Code" in done.stderr, done.stderr
-    ask(project, "stop", "-t", "1", name)
-    done = launch(project, "clean", "--yes")
-    assert "Removed 1 container." in done.stderr
-    assert ask(project, "ps", "-aq", f"--filter=id={name}") == ""
-    assert ask(project, "image", "inspect", "standin/python:slim")  # not made for this folder
-
-
 def test_add_changes_everything_or_nothing(project: Path) -> None:
     path = project / "pyproject.toml"
     before = path.read_text()
@@ -704,12 +565,6 @@ def test_add_changes_everything_or_nothing(project: Path) -> None:
     assert launch(project, "--cpu", "run", "--", "true").returncode == 0  # the build takes it
     assert launch(project, "--cpu", "pin", "--remove").returncode == 0
     assert not (project / "requirements.txt").exists()
-
-
-def test_what_a_base_that_cannot_be_had_says(project: Path) -> None:
-    done = launch(project, "--cpu", "run", "--", "true", BASE_IMAGE="no-such-host.invalid/base:1")
-    assert done.returncode == 1
-    assert "no-such-host.invalid/base:1" in done.stderr
 
 
 def test_clean_takes_the_images(project: Path, place: Place) -> None:

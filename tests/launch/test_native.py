@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.server
 import io
 import json
 import os
@@ -20,8 +19,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
-import time
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -33,15 +30,17 @@ import pytest
 from gpukit.cli import main as cli
 from gpukit.host import memory
 from gpukit.host.cards import data
+from gpukit.host.facts import arch
 from gpukit.host.project import Project
 from gpukit.launch import environment, native
 from gpukit.launch.environment import Environment
 from gpukit.project.messages import RefusalError
 from gpukit.wheel import writer
-from tests.conftest import cannot, started
+from tests.conftest import cannot, started, until
 from tests.gpukit.conftest import DATA
 from tests.gpukit.test_prove import elf
 from tests.gpukit.web import Web, serving
+from tests.ports import files_of
 
 from .conftest import write_project
 
@@ -59,7 +58,7 @@ FACTS = {
     "driver": "580",
     "protected": ["torch", "nvidia-*"],
 }
-TARGETS = {"rtx-50": {"capability": "12.0", "arch": environment.machine(), "unified_memory": False}}
+TARGETS = {"rtx-50": {"capability": "12.0", "arch": arch(), "unified_memory": False}}
 PYPROJECT = """\
 [project]
 name = "small"
@@ -323,7 +322,7 @@ def test_the_driver_must_serve(small: Path, loaded: str | None, system: tuple[in
 
 def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Environment(project(small))
-    monkeypatch.setattr(native, "machine", lambda: "riscv64")
+    monkeypatch.setattr(native, "arch", lambda: "riscv64")
     with pytest.raises(RefusalError, match="riscv64"):
         native.gpu_serves(found, "999", ())
 
@@ -521,9 +520,7 @@ def test_an_interrupted_set_up_is_done_again(fresh: Native, how: signal.Signals)
     env = {**fresh.env, **slow_uv(fresh, "pip install")}
     with started(*fresh.argv("build"), env=env, stderr=subprocess.PIPE, start_new_session=True) as process:
         counted = fresh.home.parent / "tools/count"
-        until = time.monotonic() + 60
-        while not counted.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        until(counted.exists)
         os.killpg(process.pid, how)
         process.communicate(timeout=60)
     assert not (fresh.path / "stamp.json").exists()
@@ -552,9 +549,7 @@ def test_clean_removes_the_environment_unless_a_program_runs_in_it(fresh: Native
     started = fresh.root / "started"
     program = fresh.argv("run", "--", "sh", "-c", "touch started; exec sleep 60")
     with subprocess.Popen(program, env=fresh.env) as running:
-        until = time.monotonic() + 60
-        while not started.exists() and time.monotonic() < until:
-            time.sleep(0.1)
+        until(started.exists)
         said = fresh.refused("clean", "--yes")
         running.kill()
     assert "A program still runs in" in said and fresh.path.is_dir()
@@ -596,31 +591,10 @@ def test_a_python_that_no_wheel_supports(fresh: Native) -> None:
     assert "Python 3.99" in fresh.refused("build")
 
 
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: object) -> None:
-            super().__init__(*arguments, directory=str(folder))  # type: ignore[arg-type]
-
-        def end_headers(self) -> None:
-            self.send_header("Cache-Control", "no-cache")  # so that uv asks each time
-            super().end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-
-
 @pytest.mark.slow
 def test_without_the_network(fresh: Native, indexes: Path) -> None:
     """With what uv has kept it is made again; without, the address is named that does not answer."""
-    with served(indexes) as address:
+    with files_of(indexes) as address:
         env = {
             "UV_INDEX": f"pytorch={address}/cpu",
             "UV_DEFAULT_INDEX": f"{address}/ordinary",
@@ -685,28 +659,15 @@ def test_an_installed_python_behind_failing_shims(fresh: Native, python: str, py
         assert done.stdout.strip() == PYTHON, done.stderr
 
 
-@contextlib.contextmanager
-def refusing(status: int) -> Iterator[str]:
-    class Refusing(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(status)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("status", "cpu"), [(None, True), (403, True), (None, False), (403, False)])
 def test_without_pytorchs_index(tmp_path: Path, indexes: Path, status: int | None, cpu: bool) -> None:
     """Another server's build is installed only if it is the same one, or if any does; and this is recorded."""
     found = Native(tmp_path, indexes, cpu=cpu)
     del found.env["UV_INDEX"]
-    with refusing(status) if status else contextlib.nullcontext("http://127.0.0.1:9") as address:
+    with serving() as web:
+        web.status = status or 0
+        address = web.url if status else "http://127.0.0.1:9"
         urls = {"index": f"{address}/whl/cu130", "cpu_index": f"{address}/whl/cpu"}
         found.facts(**urls, cuda="13.0")  # the package index's is built for CUDA 13.2
         done = found.launch("build")
@@ -722,7 +683,7 @@ def test_without_pytorchs_index(tmp_path: Path, indexes: Path, status: int | Non
 @pytest.mark.slow
 def test_what_uv_kept_of_pytorchs_index_comes_first(fresh: Native, indexes: Path) -> None:
     del fresh.env["UV_INDEX"]
-    with served(indexes) as address:
+    with files_of(indexes) as address:
         fresh.facts(cpu_index=f"{address}/cpu")
         assert fresh.launch("build").returncode == 0
     done = fresh.launch("build", "--no-cache")
@@ -732,7 +693,7 @@ def test_what_uv_kept_of_pytorchs_index_comes_first(fresh: Native, indexes: Path
 
 @pytest.mark.slow
 def test_cloned_elsewhere_without_the_network(fresh: Native, indexes: Path) -> None:
-    with served(indexes) as address:
+    with files_of(indexes) as address:
         env = {"UV_INDEX": f"pytorch={address}/cpu", "UV_DEFAULT_INDEX": f"{address}/ordinary", "UV_HTTP_RETRIES": "0"}
         assert fresh.launch("build", **env).returncode == 0
     fresh.root = fresh.root.rename(fresh.root.parent / "elsewhere")
@@ -898,7 +859,7 @@ def extension_index(fresh: Native, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     tool = tmp_path / "cuobjdump"
     tool.write_text(CUOBJDUMP.format(capability=tmp_path / "capability"))
     tool.chmod(0o755)
-    targets = {"rtx-50": {**DATA["targets"]["rtx-50"], "arch": environment.machine()}}
+    targets = {"rtx-50": {**DATA["targets"]["rtx-50"], "arch": arch()}}
     facts = {"targets": targets, "torch": "2.13.0+cu130", "cuda": "13.0", "python": PYTHON}
     stack = {**DATA, **json.loads((fresh.root / "stack.json").read_text()), **facts}
     stack["native"]["size_gb"] = 1
@@ -1013,9 +974,7 @@ def test_detached_runs(made: Native) -> None:
     )
     assert done.returncode == 0, done.stderr
     log = made.root / ".launch/native/long.log"
-    until = time.monotonic() + 60
-    while "up" not in log.read_text() and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: "up" in log.read_text())
     assert "running already" in made.refused("run", "-d", "--name", "long", "--", "true")
     pid = json.loads((made.root / ".launch/native/long.json").read_text())["pid"]
     assert made.launch("--dry-run", "stop").stdout == f"kill -TERM -- -{pid}\n"

@@ -9,14 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpukit.wheel import writer
-from tests.conftest import cannot
+from tests.conftest import cannot, until
 from tests.trackers import recorder
 
 pytestmark = pytest.mark.network
@@ -65,21 +64,25 @@ class Trained:
         return {row["step"]: row["loss"] for row in found if "loss" in row}
 
 
-@pytest.fixture(scope="session")
-def trained(generate: Callable[..., Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    root = generate(hardware="cpu", workflow="scripts", project_name="Native training", tracking=["mlflow", "wandb"])
+def environment(root: Path, wheels: Path, place: Path) -> dict[str, str]:
+    """Variables for a generated project, with that torch and this tree's gpukit."""
     stack = json.loads((root / "stack.json").read_text(encoding="utf-8"))
     stack["native"].update(requirement="torch==2.13.0", torch="2.13.0+cpu")
     (root / "stack.json").write_text(json.dumps(stack), encoding="utf-8")
     writer.write(writer.running(), root / "vendor")
     env = {name: value for name, value in os.environ.items() if not re.match(r"UV_|VIRTUAL_ENV|PYTHONPATH", name)}
-    env |= {
+    return env | {
         "WANDB_MODE": "disabled",  # and the project's MLflow server is not there, which stops nothing
-        "GPUKIT_NATIVE": str(tmp_path_factory.mktemp("native")),
+        "GPUKIT_NATIVE": str(place),
         "UV_INDEX": f"pytorch={wheels.as_uri()}",
         "PATH": os.pathsep.join([str(Path(sys.executable).resolve().parent), env["PATH"]]),
     }
-    found = Trained(root, env)
+
+
+@pytest.fixture(scope="session")
+def trained(generate: Callable[..., Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    root = generate(hardware="cpu", workflow="scripts", project_name="Native training", tracking=["mlflow", "wandb"])
+    found = Trained(root, environment(root, wheels, tmp_path_factory.mktemp("native")))
     found.launch("build")
     return found
 
@@ -91,10 +94,8 @@ def test_killed_and_resumed_to_the_bit(trained: Trained) -> None:
         trained.argv(*trained.train, name), env=trained.env, stdout=subprocess.DEVNULL, start_new_session=True
     )
     metrics = trained.root / "outputs" / name / "metrics.jsonl"
-    until = time.monotonic() + 300
-    while not (metrics.exists() and len(metrics.read_text().splitlines()) > 24):
-        assert process.poll() is None and time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 24, 300)
+    assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert len(trained.losses(name)) < 60

@@ -20,7 +20,7 @@ CASES = {
     ),
     "a comma before a comment": (
         'dependencies = [\n    "a", # c, d ] "e"\n    # the end\n]\n',
-        'dependencies = [\n    "a", # c, d ] "e"\n    "new>=2",\n    # the end\n]\n',
+        'dependencies = [\n    "a", # c, d ] "e"\n    # the end\n    "new>=2",\n]\n',
     ),
     "one line": ('dependencies = ["a"]\n', 'dependencies = ["a", "new>=2"]\n'),
     "one line, comma at the end": ('dependencies = [ "a", ]\n', 'dependencies = [ "a", "new>=2"]\n'),

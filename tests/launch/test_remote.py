@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
 from gpukit.remote import connection, files, there
 from gpukit.remote.connection import Host
-from tests.conftest import ENGINE, cannot, git, started
+from tests.conftest import ENGINE, cannot, git, started, until
 
 from .box import NAME, Box, box
 from .conftest import write_project
@@ -509,11 +508,8 @@ def test_an_interrupted_send_changes_nothing(root: Path, host: Host, machine: Bo
         next(answers)
         process.stdin.write((1000).to_bytes(4, "big") + b"1" * 500)
     place = at(machine, host)
-    until = time.monotonic() + 60
-    while list(place.glob(".launch/incoming-*")) and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: not list(place.glob(".launch/incoming-*")))
     assert contents(place) == {".gitignore", "one.py"} and (place / "one.py").read_text() == "one"
-    assert list(place.glob(".launch/incoming-*")) == []
     (place / ".launch/incoming-killed").mkdir()
     files.send(host, root, "./launch")
     assert (place / "one.py").read_text() == "1" * 1_000_000

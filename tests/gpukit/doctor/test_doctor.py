@@ -11,6 +11,7 @@ from gpukit.doctor import main as doctor
 from gpukit.doctor.host import Config, Container, Folder, Grant, Host, Merge, Result, Toolkit, containers, refused
 from gpukit.findings.checks import run
 from gpukit.findings.finding import to_json
+from gpukit.host import process as host
 from gpukit.host.cards import Card, data, hardware
 from gpukit.host.refusals import explain
 from gpukit.host.stacks import update_answers
@@ -238,8 +239,6 @@ def test_the_end_of_a_base(host, make_stack, facts, status, said):
 
 def test_where_nvidia_smi_is(monkeypatch, tmp_path):
     """In WSL it lies beside Windows' driver, and a PATH without that folder is common."""
-    from gpukit.host import process as host
-
     beside = tmp_path / "wsl/nvidia-smi"
     beside.parent.mkdir()
     beside.write_text("#!/bin/sh\n", encoding="utf-8")

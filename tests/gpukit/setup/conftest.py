@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpukit.doctor.host import Result, Toolkit
+from gpukit.host.facts import PciDevice
+from gpukit.setup.steps import Context
+from gpukit.setup.systems import SYSTEMS, repositories
 from tests.gpukit.doctor.conftest import machine, target
 
 MORE = {
@@ -27,9 +31,6 @@ MORE = {
 
 def bare(**changes: Any) -> dict[str, Any]:
     """What is different on a host that has a card and nothing else."""
-    from gpukit.doctor.host import Result, Toolkit
-    from gpukit.host.facts import PciDevice
-
     return {
         "client": Result(None),
         "info": Result(None),
@@ -59,9 +60,6 @@ def make_context(make_stack):
         mirrors: dict[str, dict[str, str]] | None = None,
         **changes: Any,
     ):
-        from gpukit.setup.steps import Context
-        from gpukit.setup.systems import SYSTEMS, repositories
-
         more = {**MORE, **{name: changes.pop(name) for name in [*changes] if name in MORE}}
         probes = machine(**changes)
         vars(probes).update(more)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from gpukit.project.messages import RefusalError
 from gpukit.setup import apply
 from gpukit.setup.steps import Step
-from tests.conftest import ROOT, started
+from tests.conftest import ROOT, started, until
 from tests.gpukit.setup.conftest import bare
 
 
@@ -201,9 +200,7 @@ def test_running_command_is_waited_for_when_interrupted(state, tmp_path, number,
         script = f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n{script}"
     environment = {**os.environ, "XDG_STATE_HOME": str(state.parent)}
     with started(sys.executable, "-c", script, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not (state.exists() and "\nbegun" in log(state)):
-            time.sleep(0.05)
+        until(lambda: state.exists() and "\nbegun" in log(state))
         process.send_signal(number)
         assert process.wait(60) != 0
     assert (tmp_path / "ended").exists()

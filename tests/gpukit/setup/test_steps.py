@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 from gpukit.doctor.host import Result, Specification, Toolkit
+from gpukit.project.messages import RefusalError
+from gpukit.setup.machine import Machine
+from gpukit.setup.main import _refuse_unsupported, show
+from gpukit.setup.steps import STEPS, as_user, missing_steps, other_problems
+from gpukit.setup.systems import read_mirrors
 from tests.conftest import cannot
 from tests.gpukit.setup.conftest import MORE, bare
 
@@ -19,21 +24,15 @@ EVERYTHING = ["driver", "docker", "toolkit", "runtime", "cdi", "group", "uv"]
 
 
 def lacks(context) -> list[str]:
-    from gpukit.setup.steps import missing_steps
-
     return [step.id for step in missing_steps(context)]
 
 
 def commands(context, id: str) -> list[str]:
-    from gpukit.setup.steps import STEPS, as_user
-
     return [as_user(line, context) for step in STEPS if step.id == id for line in step.commands(context)]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_healthy_host_lacks_nothing(make_context, system) -> None:
-    from gpukit.setup.steps import other_problems
-
     assert lacks(make_context(system)) == []
     assert other_problems(make_context(system)) == []
 
@@ -45,8 +44,6 @@ def test_a_bare_host_lacks_all_of_it_in_this_order(make_context, system) -> None
 
 def test_after_docker_and_toolkit_the_rest(make_context) -> None:
     """What each step leaves is what the next one finds; the list of GPUs waits for the driver."""
-    from gpukit.setup.steps import STEPS
-
     done = bare(next_driver="580.95.05")
     assert lacks(make_context(**done)) == EVERYTHING[1:]
     context = make_context(**done)
@@ -100,8 +97,6 @@ def test_missing_steps_of_a_host(make_context, name) -> None:
 
 
 def test_kernel_modules_and_branch_are_the_hardwares(make_context) -> None:
-    from gpukit.setup.steps import STEPS
-
     def driver(*targets: str, hardware: str = "") -> list[str]:
         return commands(make_context(targets=targets, hardware=hardware, **bare()), "driver")
 
@@ -119,16 +114,12 @@ def test_kernel_modules_and_branch_are_the_hardwares(make_context) -> None:
 
 
 def test_the_driver_is_proved_at_the_floor_of_base_and_card(make_context) -> None:
-    from gpukit.setup.steps import STEPS
-
     check = next(step for step in STEPS if step.id == "driver").check
     assert check(make_context(**bare())).endswith(" ge 580")
     assert make_context(targets=("dgx-spark",), arch="arm64").floor == "580.95.05"
 
 
 def test_a_driver_that_only_needs_a_restart_is_not_installed_again(make_context) -> None:
-    from gpukit.setup.steps import other_problems
-
     context = make_context(**bare(next_driver="580.95.05"))
     assert "driver" not in lacks(context)
     assert any("580.95.05 is installed but not loaded yet" in each for each in other_problems(context))
@@ -136,8 +127,6 @@ def test_a_driver_that_only_needs_a_restart_is_not_installed_again(make_context)
 
 
 def test_in_wsl_never_a_linux_driver(make_context) -> None:
-    from gpukit.setup.steps import STEPS, other_problems
-
     context = make_context(("ubuntu", "24.04"), **bare(system="wsl", files=("/dev/dxg",), systemd=False))
     assert lacks(context) == ["docker", "toolkit", "runtime", "cdi", "group", "uv"]
     assert any("in Windows, and none in this WSL" in each for each in other_problems(context))
@@ -152,8 +141,6 @@ def test_in_wsl_never_a_linux_driver(make_context) -> None:
     [("/etc/fastos-release", "DGX OS"), ("/etc/dgx-release", "DGX OS"), ("/etc/nv_tegra_release", "JetPack")],
 )
 def test_systems_with_a_preinstalled_driver(make_context, file, name) -> None:
-    from gpukit.setup.steps import other_problems
-
     context = make_context(
         ("ubuntu", "24.04"), ("dgx-spark",), arch="arm64", **bare(files=(file,), texts={file: "R38 (release)"})
     )
@@ -180,8 +167,6 @@ def test_what_ends_a_program_before_shared_memory_is_full(make_context, tmp_path
 
 
 def test_other_problems_are_reported_as_by_doctor(make_context) -> None:
-    from gpukit.setup.steps import other_problems
-
     lost = make_context(cards=Result(15, "Unable to determine the device handle for GPU0: GPU is lost."))
     assert other_problems(lost)[0].startswith(lost.driver.cause)
     rootless = make_context(engine={"SecurityOptions": ["name=rootless"]})
@@ -191,8 +176,6 @@ def test_other_problems_are_reported_as_by_doctor(make_context) -> None:
 
 
 def test_conflicting_packages_are_not_removed(make_context) -> None:
-    from gpukit.setup.steps import STEPS
-
     docker = next(step for step in STEPS if step.id == "docker")
     context = make_context(**bare(packages=frozenset({"containerd", "podman-docker", "bash"})))
     assert "sudo apt-get remove podman-docker containerd" in docker.blocks(context)
@@ -232,9 +215,6 @@ def test_each_repository_has_its_own_pinned_key(make_context) -> None:
 
 
 def test_the_shell_takes_every_line(make_context, capsys) -> None:
-    from gpukit.setup.main import show
-    from gpukit.setup.steps import missing_steps
-
     for system in SYSTEMS:
         for root in (False, True):
             context = make_context(system, **bare(root=root))
@@ -316,8 +296,6 @@ def test_only_the_pinned_key_is_installed(make_context, keys, tmp_path, name, se
 
 
 def test_a_mirror_takes_the_vendors_place(make_context, mirrors_file) -> None:
-    from gpukit.setup.systems import read_mirrors
-
     path = mirrors_file({"docker": {"address": "https://mirror.example/docker/{id}"}})
     text = "\n".join(commands(make_context(mirrors=read_mirrors(path), **bare()), "docker"))
     assert "download.docker.com" not in text
@@ -339,16 +317,11 @@ def test_a_mirror_takes_the_vendors_place(make_context, mirrors_file) -> None:
     ],
 )
 def test_mirrors_that_cannot_be_used(mirrors_file, output, words) -> None:
-    from gpukit.project.messages import RefusalError
-    from gpukit.setup.systems import read_mirrors
-
     with pytest.raises(RefusalError, match=words):
         read_mirrors(mirrors_file(output))
 
 
 def test_braces_that_cannot_be_filled(make_context) -> None:
-    from gpukit.project.messages import RefusalError
-
     with pytest.raises(RefusalError, match=r"docker.address has unknown names"):
         make_context(mirrors={"docker": {"address": "https://x/{distribution}"}})
 
@@ -366,9 +339,6 @@ def test_braces_that_cannot_be_filled(make_context) -> None:
     ],
 )
 def test_other_distributions_get_the_vendors_page(make_context, release, words) -> None:
-    from gpukit.project.messages import RefusalError
-    from gpukit.setup.main import _refuse_unsupported
-
     with pytest.raises(RefusalError) as refused:
         _refuse_unsupported(make_context(release=release).probes)
     assert release["PRETTY_NAME"] in str(refused.value)
@@ -384,9 +354,6 @@ def test_other_distributions_get_the_vendors_page(make_context, release, words) 
     ],
 )
 def test_machines_that_setup_is_not_for(make_context, changes, words) -> None:
-    from gpukit.project.messages import RefusalError
-    from gpukit.setup.main import _refuse_unsupported
-
     with pytest.raises(RefusalError, match=words):
         _refuse_unsupported(make_context(**changes).probes)
 
@@ -426,6 +393,4 @@ def test_record_has_its_origin() -> None:
 
 
 def test_fixtures_match_the_probes_of_setup() -> None:
-    from gpukit.setup.machine import Machine
-
     assert {name for name, value in vars(Machine).items() if isinstance(value, cached_property)} == {*MORE}

@@ -12,10 +12,10 @@ from gpukit.errors.known import match_signs
 from gpukit.findings.checks import status_line
 from gpukit.findings.finding import Finding
 from gpukit.host import stacks
+from gpukit.host.facts import arch
 from gpukit.host.project import Project
 from gpukit.launch import add as adding
 from gpukit.launch import native as without_docker
-from gpukit.launch.environment import machine
 from gpukit.plan import extensions
 from gpukit.plan import main as plan
 from gpukit.plan import packages as planned
@@ -179,7 +179,7 @@ def look(project: Project, packages: list[str], native: bool) -> Iterable[Findin
     whole = load(project.located("stack.json"))
     stack = stacks.natively(whole) if native else whole
     targets = list(stack.targets.values())
-    target = next((each for each in targets if each.arch == machine()), replace(targets[0], arch=machine()))
+    target = next((each for each in targets if each.arch == arch()), replace(targets[0], arch=arch()))
     one = replace(stack, targets={"": target})
     if project.gpus is None:
         target = replace(target, capability=None)

@@ -65,13 +65,14 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
         help="another machine, over ssh: sends the project and runs the command there (default: GPUKIT_HOST)",
     )
     shared.add_argument("--native", action="store_true", help="run without Docker, in an environment created by uv")
-    shared.add_argument(
+    shared.add_argument("--dry-run", action="store_true", help="print the exact command without running it")
+    sealed = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS, formatter_class=formatter)
+    sealed.add_argument(
         "--no-credentials",
         action="store_true",
         help="with run and submit: a container without tokens, caches, .env, and cloud folders, and a copy of the code",
     )
-    shared.add_argument("--no-network", action="store_true", help="the same, also without a network")
-    shared.add_argument("--dry-run", action="store_true", help="print the exact command without running it")
+    sealed.add_argument("--no-network", action="store_true", help="the same, also without a network")
     description = DESCRIPTION.replace("./launch", PROG)
     more = ", ".join(name for name, each in COMMANDS.items() if not each.common and not each.hidden)
     main = argparse.ArgumentParser(
@@ -79,22 +80,25 @@ def parser(argv: list[str]) -> argparse.ArgumentParser:
         description=description,
         epilog=f"more: {more}",
         formatter_class=formatter,
-        parents=[shared],
+        parents=[shared, sealed],
         allow_abbrev=False,
     )
     commands = main.add_subparsers(dest="command", metavar="COMMAND", required=True, prog=PROG, title="commands")
     given = [name for name in COMMANDS if name in argv]
     if given:
         from gpukit.cli.arguments import ARGUMENTS  # not for --help: compiling it is slow
-    for name in given or COMMANDS:
+    for name in given or [name for name in COMMANDS if not COMMANDS[name].hidden]:
         each = COMMANDS[name]
+        parents = [shared] if each.run_options else []
+        if name in ("run", "submit"):
+            parents.append(sealed)
         listed = {"help": each.text} if each.common else {}
         command = commands.add_parser(
             name,
             description=each.text[0].upper() + each.text[1:] + ".",
             epilog=each.epilog.replace("./launch", PROG),
             formatter_class=formatter,
-            parents=[shared] if given and each.run_options else [],
+            parents=parents if given else [],
             allow_abbrev=False,
             add_help=not each.own_parser,  # doctor and verify list their checks themselves
             **listed,

@@ -21,15 +21,22 @@ class Budget:
 
 
 def memory() -> list[Budget]:
-    """The limits on this process's memory: the machine's, and those of its control groups.
-
-    What the page cache could give back (inactive_file) counts as free, as Kubernetes counts it.
-    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
-    """
+    """The limits on this process's memory: the machine's, and those of its control groups."""
     meminfo = parse((ROOT / "proc/meminfo").read_text(encoding="utf-8"))
     available = meminfo["MemAvailable"]
     total = meminfo["MemTotal"]
     bounds = [(int(available - RESERVE * total), total, "MemAvailable")]
+    bounds += [(int(most * (1 - RESERVE)) - used, most, "the container's limit") for most, used in limited()]
+    return [Budget(max(0, free), total, how) for free, total, how in bounds]
+
+
+def limited() -> list[tuple[int, int]]:
+    """The limit and use of each of this process's control groups that has a limit, in bytes.
+
+    What the page cache could give back (inactive_file) counts as free, as Kubernetes counts it.
+    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+    """
+    found = []
     for group in control_groups():
         names = ("memory.max", "memory.current", "inactive_file")
         if not (group / names[0]).exists():  # version 1, or the group of the whole machine
@@ -39,8 +46,8 @@ def memory() -> list[Budget]:
             lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
             cache = next((int(line.split()[1]) for line in lines if line.startswith(f"{names[2]} ")), 0)
             if most < 1 << 60:  # version 1 says "none" with a number near 2**63
-                bounds.append((int(most * (1 - RESERVE)) - used + cache, most, "the container's limit"))
-    return [Budget(max(0, free), total, how) for free, total, how in bounds]
+                found.append((most, used - cache))
+    return found
 
 
 def host_memory() -> Budget:
@@ -61,9 +68,5 @@ def control_groups() -> list[Path]:
         if number == "0" or "memory" in controllers.split(","):
             top = ROOT / "sys/fs/cgroup" / ("memory" if number != "0" else "")
             folder = top / path.lstrip("/")
-            found += [each for each in (folder, *folder.parents) if _inside(each, top)]
+            found += [each for each in (folder, *folder.parents) if each.is_relative_to(top)]
     return found
-
-
-def _inside(folder: Path, top: Path) -> bool:
-    return folder == top or top in folder.parents

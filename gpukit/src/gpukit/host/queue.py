@@ -101,12 +101,17 @@ def boot_id() -> str:
     return ""
 
 
+def process(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on, its state; see proc_pid_stat(5). Empty if there is no process."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    return []
+
+
 def born(pid: int) -> str:
     """When a process began, which tells it from a later one with its number; empty if there is none."""
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else fields[19]
-    return ""
+    fields = process(pid)
+    return fields[19] if fields and fields[0] not in "ZX" else ""
 
 
 class WorkerLock:

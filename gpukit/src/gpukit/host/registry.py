@@ -10,17 +10,13 @@ import hashlib
 import http.client
 import json
 import re
-import socket
 import ssl
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from gpukit.host.client import Client, Response
 from gpukit.project.messages import RefusalError
 
 HUB = "registry-1.docker.io"  # of images without a host: https://docs.docker.com/reference/api/registry/ (2026-11-23)
@@ -28,7 +24,6 @@ INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.di
 MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 LOCAL = re.compile(r"(?:localhost|127(?:\.\d+){3}|\[::1\])(?::\d+)?")  # without TLS, as Docker does
-LARGEST = 32 << 20  # bytes of one answer
 PAGES = 200  # of a list of tags
 
 
@@ -42,13 +37,6 @@ class Image:
     @property
     def name(self) -> str:
         return f"{self.repository}:{self.tag}" if self.host == HUB else f"{self.host}/{self.repository}:{self.tag}"
-
-
-@dataclass(frozen=True)
-class Response:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 def parse(name: str) -> Image:
@@ -74,7 +62,7 @@ class Registry:
     def __init__(self, seconds: float = 20) -> None:
         self.seconds = seconds
         self.tokens: dict[tuple[str, str], str] = {}
-        self.opener = urllib.request.build_opener()  # uses HTTPS_PROXY and NO_PROXY
+        self.client = Client(seconds)
 
     def tags(self, name: str) -> list[str]:
         """All tags of the image's repository, of as many pages as it takes."""
@@ -145,7 +133,7 @@ class Registry:
         scope = (image.host, image.repository)
         for _ in range(2):
             headers = {"Authorization": f"Bearer {self.tokens[scope]}"} if scope in self.tokens else {}
-            response = self.request(image, method, address, {"Accept": accept}, headers)
+            response = self.request(image, method, address, {"Accept": accept, **headers})
             if response.status != 401 or not self.sign_in(image, response):
                 break
         if response.status < 300 or (missing and response.status == 404):
@@ -166,7 +154,7 @@ class Registry:
         query = {"scope": f"repository:{image.repository}:pull", **dict(urllib.parse.parse_qsl(address.query)), **given}
         query.pop("error", None)
         address = address._replace(query=urllib.parse.urlencode(query))
-        answer = self.request(image, "GET", address.geturl(), {}, {})
+        answer = self.request(image, "GET", address.geturl(), {})
         if answer.status in (401, 403, 404):
             return False
         if answer.status >= 300:
@@ -178,15 +166,9 @@ class Registry:
         self.tokens[scope] = token
         return True
 
-    def request(
-        self, image: Image, method: str, address: str, headers: dict[str, str], private: dict[str, str]
-    ) -> Response:
-        """One request. `private`: headers that no other host gets in a redirection."""
-        request = urllib.request.Request(address, headers={"User-Agent": "gpukit", **headers}, method=method)
-        for header, value in private.items():
-            request.add_unredirected_header(header, value)
+    def request(self, image: Image, method: str, address: str, headers: dict[str, str]) -> Response:
         try:
-            return fetch(self.opener, request, self.seconds)
+            return self.client.ask(method, address, {"User-Agent": "gpukit", "Connection": "close", **headers})
         except TimeoutError:
             raise RefusalError(
                 f"{image.host} did not respond within {self.seconds:g} seconds: try again later.",
@@ -194,9 +176,8 @@ class Registry:
                 id="registry-slow",
             ) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
             raise RefusalError(
-                f"{image.host} cannot be reached ({why(reason)}): check the network, and HTTPS_PROXY if it needs one.",
+                f"{image.host} cannot be reached ({why(error)}): check the network, and HTTPS_PROXY if it needs one.",
                 kind="network",
                 id="registry-unreachable",
             ) from None
@@ -209,37 +190,6 @@ class Registry:
         if not isinstance(data, dict):
             raise not_json(image, response)
         return data
-
-
-def fetch(opener: urllib.request.OpenerDirector, request: urllib.request.Request, seconds: float) -> Response:
-    """An answer, of any status.
-
-    Raises:
-        TimeoutError: it is not complete in time, even if its bytes keep coming.
-        OSError: there is no answer.
-    """
-    end = time.monotonic() + seconds
-    try:
-        try:
-            answer = opener.open(request, timeout=seconds)
-        except urllib.error.HTTPError as error:
-            answer = error
-        with answer:
-            body = b""
-            while len(body) <= LARGEST:
-                part = answer.read1(1 << 16)
-                if not part:
-                    return Response(answer.status or answer.code, answer.headers, body)
-                body += part
-                if time.monotonic() > end:
-                    raise TimeoutError
-        raise OSError(f"the answer is larger than {LARGEST >> 20} MiB")
-    except socket.timeout as error:  # TimeoutError itself from Python 3.10 on
-        raise TimeoutError from error
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, (socket.timeout, TimeoutError)):
-            raise TimeoutError from error
-        raise
 
 
 def origin(host: str) -> str:

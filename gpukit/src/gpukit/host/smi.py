@@ -152,19 +152,3 @@ def quota() -> float | None:
         )
         return share / period if share > 0 else None
     return None
-
-
-def memory_limit() -> tuple[int | None, int]:
-    """Limit and use of the container's cgroup in bytes, without reclaimable caches."""
-    for limit, used, folder in (
-        ("memory.max", "memory.current", "/sys/fs/cgroup"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "/sys/fs/cgroup/memory"),
-    ):
-        with contextlib.suppress(OSError, ValueError):
-            text = Path(folder, limit).read_text(encoding="utf-8").strip()
-            if text == "max" or int(text) > 1 << 60:
-                return None, 0
-            statistics = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
-            cached = int(statistics.get("inactive_file", statistics.get("total_inactive_file", 0)))
-            return int(text), int(Path(folder, used).read_text(encoding="utf-8")) - cached
-    return None, 0

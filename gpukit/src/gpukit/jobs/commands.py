@@ -19,9 +19,9 @@ from typing import Any
 from gpukit.host import frozen, queue
 from gpukit.jobs import contract, kubernetes, ledger, records, slurm
 from gpukit.jobs.progress import clean, progress, run_of, short
-from gpukit.jobs.table import FINAL, Table
+from gpukit.jobs.table import FINAL, Table, find
 from gpukit.project.location import is_adopted, located
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, announced, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
 MOST_IDS = {"list": 0, "run": 0, "compare": sys.maxsize, "wait": sys.maxsize}  # 1 of all other actions
@@ -182,8 +182,7 @@ def jobs(root: Path, options: Any) -> int:
     if action == "wait":
         return wait(root, numbers, options)
     if isinstance(number, str):
-        on = on_kubernetes if number.startswith("k") else on_slurm
-        return reported(root, options, on(root, action, number, options))
+        return reported(root, options, on_cluster(root, action, number, options))
     try:
         place = queue.folder(root)
     except RefusalError:  # a network file system
@@ -233,45 +232,44 @@ def retried(table: Table, root: Path, number: int) -> int:
         return table.retry(number, queue.fingerprint(root))
 
 
-def on_slurm(root: Path, action: str, number: str, options: Any) -> int:
-    """What `jobs` does with a job on Slurm."""
+def on_cluster(root: Path, action: str, number: str, options: Any) -> int:
+    """What `jobs` does with a job on Slurm or Kubernetes."""
+    cluster = kubernetes if number.startswith("k") else slurm
+    name = "Kubernetes" if number.startswith("k") else "Slurm"
     if action == "show":
-        return show(slurm.get(root, number), root, options.json)
+        return show(cluster.get(root, number), root, options.json)
     if action == "logs":
-        job = slurm.get(root, number)
-        path = root / job["log"]
-        if not path.exists() and not (options.follow and job["state"] not in FINAL):
-            raise RefusalError(f"Job {number} has no log: it has not started.")
-        if options.json:
-            return print_log_as_json(job, [path])
-        return print_log(path, options.follow, lambda: slurm.get(root, number)["state"] in FINAL, every=2)
+        logs_of = logs_of_kubernetes if cluster is kubernetes else logs_of_slurm
+        return logs_of(root, number, options)
     if action == "cancel":
-        return slurm.cancel(root, number)
-    if action == "retry":
-        variables = slurm.get(root, number)["variables"]
-        with frozen.submitting(root):
-            new = slurm.retry(root, number, package(root), with_variables(root, variables))
-        sentence = f"Job {new} is handed to Slurm: the same command, code, and run as job {number}."
-        return submitted(root, slurm.get(root, new), options, sentence)
-    raise RefusalError("Slurm orders its jobs itself.")
+        return cluster.cancel(root, number)
+    if action == "move":
+        raise RefusalError(f"{name} orders its jobs itself.")
+    with frozen.submitting(root):
+        if cluster is kubernetes:
+            new = kubernetes.retry(root, number, package(root))
+        else:
+            env = with_variables(root, slurm.get(root, number)["variables"])
+            new = slurm.get(root, slurm.retry(root, number, package(root), env))
+    sentence = f"Job {new['id']} is handed to {name}: the same command, code, and run as job {number}."
+    return submitted(root, new, options, sentence)
 
 
-def on_kubernetes(root: Path, action: str, number: str, options: Any) -> int:
-    """What `jobs` does with a job on Kubernetes."""
-    if action == "show":
-        return show(kubernetes.get(root, number), root, options.json)
-    if action == "logs":
-        text: list[bytes] = []
-        write = text.append if options.json else lambda line: print(plain(line), end="", flush=True)
-        code = kubernetes.logs(root, number, options.follow, write)
-        return print_end_as_json(kubernetes.get(root, number), b"".join(text)) if options.json else code
-    if action == "cancel":
-        return kubernetes.cancel(root, number)
-    if action == "retry":
-        new = kubernetes.retry(root, number, package(root))
-        sentence = f"Job {new['id']} is handed to Kubernetes: the same command, code, and run as job {number}."
-        return submitted(root, new, options, sentence)
-    raise RefusalError("Kubernetes orders its jobs itself.")
+def logs_of_slurm(root: Path, number: str, options: Any) -> int:
+    job = slurm.get(root, number)
+    path = root / job["log"]
+    if not path.exists() and not (options.follow and job["state"] not in FINAL):
+        raise RefusalError(f"Job {number} has no log: it has not started.")
+    if options.json:
+        return print_log_as_json(job, [path])
+    return print_log(path, options.follow, lambda: slurm.get(root, number)["state"] in FINAL, every=2)
+
+
+def logs_of_kubernetes(root: Path, number: str, options: Any) -> int:
+    text: list[bytes] = []
+    write = text.append if options.json else lambda line: print(plain(line), end="", flush=True)
+    code = kubernetes.logs(root, number, options.follow, write)
+    return print_end_as_json(kubernetes.get(root, number), b"".join(text)) if options.json else code
 
 
 def on_clusters(root: Path) -> list[dict[str, Any]]:
@@ -295,15 +293,12 @@ def cancel(table: Table, place: Path, number: int, options: Any) -> int:
 def jobs_of(root: Path, numbers: list[int | str]) -> list[dict[str, Any]]:
     """Jobs of this queue, or of clusters, each of which is asked once."""
     clusters = {kubernetes if number.startswith("k") else slurm for number in numbers if isinstance(number, str)}
-    known: dict[int | str, dict[str, Any]] = {job["id"]: job for cluster in clusters for job in cluster.jobs(root)}
+    known = [job for cluster in clusters for job in cluster.jobs(root)]
     here = [number for number in numbers if isinstance(number, int)]
     if here:
         with Table(queue.folder(root)) as table:
-            known.update((number, table.get(number)) for number in here)
-    for number in numbers:
-        if number not in known:
-            raise RefusalError(f"There is no job {number}: `./launch jobs` lists the jobs.")
-    return [known[number] for number in numbers]
+            known += [table.get(number) for number in here]
+    return [find(known, number) for number in numbers]
 
 
 def compared(root: Path, numbers: list[int | str], metric: str) -> dict[str, Any]:
@@ -326,7 +321,10 @@ def compare(root: Path, numbers: list[int | str], options: Any) -> int:
     if options.csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return 0
-    print("\n".join(ledger.aligned(rows)))
+    if found["jobs"]:
+        print("\n".join(ledger.aligned(rows)))
+    else:
+        print("No job has started yet: `./launch jobs` lists the queue.")
     return 0
 
 
@@ -337,15 +335,16 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
     until = time.monotonic() + (math.inf if options.timeout is None else options.timeout)
     place = located(frozen.PLACE, root)
     idling = 0
-    while True:
-        found = jobs_of(root, numbers)
-        over = all(job["state"] in contract.EXIT for job in found)
-        if over or time.monotonic() > until:
-            break
-        idling = idling + 1 if queue.WorkerLock(place).holder() is None else 0
-        if idling == 4 and not isinstance(numbers[0], str):  # not only while it is restarted
-            say(idle(root, options))
-        time.sleep(min(2.0 if isinstance(numbers[0], str) else 0.5, max(0.01, until - time.monotonic())))
+    with announced("Waiting for the jobs; `./launch jobs --watch` shows their progress."):
+        while True:
+            found = jobs_of(root, numbers)
+            over = all(job["state"] in contract.EXIT for job in found)
+            if over or time.monotonic() > until:
+                break
+            idling = idling + 1 if queue.WorkerLock(place).holder() is None else 0
+            if idling == 4 and not isinstance(numbers[0], str):  # not only while it is restarted
+                say(idle(root, options))
+            time.sleep(min(2.0 if isinstance(numbers[0], str) else 0.5, max(0.01, until - time.monotonic())))
     if options.json:
         print(json.dumps({"jobs": [contract.job_as_json(root, job, detailed=True) for job in found], "over": over}))
     else:
@@ -354,7 +353,9 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
 
 
 def run(root: Path, options: Any, place: Path) -> int:
+    from gpukit.host import facts
     from gpukit.host.project import Project
+    from gpukit.host.refusals import NO_GPU, WITHOUT_GPU
     from gpukit.jobs import worker
 
     given = vars(options)
@@ -363,6 +364,8 @@ def run(root: Path, options: Any, place: Path) -> int:
         return Project(folder, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
 
     project = make("")
+    if project.gpus is not None and facts.no_gpu():
+        raise RefusalError(f"No NVIDIA GPU here.{WITHOUT_GPU}", kind="gpu", id=NO_GPU)
     if not options.detach:
         limits = worker.Limits(options.budget or math.inf, options.keep_free)
         return worker.process(project, given.get("native", False), make, place, limits)
@@ -508,7 +511,8 @@ def logs(table: Table, place: Path, number: int | None, options: Any) -> int:
     follow = options.follow
     earlier = Path(f"{path}.1")
     if not path.exists() and not (follow and job["state"] not in FINAL):
-        why = "it has not started yet" if not job["starts"] else "logs are removed 30 days after the end of a job"
+        ran = job["starts"] and job["state"] in FINAL
+        why = "logs are removed 30 days after the end of a job" if ran else "it has not started"
         raise RefusalError(f"Job {number} has no log: {why}.")
     if options.json:
         return print_log_as_json(job, [earlier, path])

@@ -18,7 +18,7 @@ from typing import Any
 from gpukit.jobs import manifest, pods, records
 from gpukit.jobs.kubectl import DRY, SECONDS, Object, Place, context, explained, kubectl, parse, read
 from gpukit.jobs.progress import run_of
-from gpukit.jobs.table import FINAL
+from gpukit.jobs.table import FINAL, find, refuse_ended, refuse_open
 from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, say
 
@@ -199,10 +199,7 @@ def outcome(end: Object, ours: list[Object], nodes: int) -> tuple[str, int | Non
 
 
 def get(root: Path, number: str) -> dict[str, Any]:
-    for job in jobs(root):
-        if job["id"] == number:
-            return job
-    raise RefusalError(f"There is no job {number}: `./launch jobs` lists the jobs.")
+    return find(jobs(root), number)
 
 
 def logs(root: Path, number: str, follow: bool, write: Callable[[bytes], None]) -> int:
@@ -271,8 +268,7 @@ def print_log(place: Place, pod: str, follow: bool, since: str, write: Callable[
 def cancel(root: Path, number: str) -> int:
     """Delete the Job; it stays, with the note that it is being canceled, until its pods have saved and ended."""
     job = get(root, number)
-    if job["state"] in FINAL:
-        raise RefusalError(f"Job {number} has ended already: it is {job['state']}.")
+    refuse_ended(job)
     kubectl(place_of(job), "delete", "job", job["name"], "--cascade=foreground", "--wait=false", "--ignore-not-found")
     records.write(folder(root), {**job, "wanted": "canceled"})
     say(f"Job {number} is being canceled.")
@@ -282,8 +278,7 @@ def cancel(root: Path, number: str) -> int:
 def retry(root: Path, number: str, package: str) -> dict[str, Any]:
     """Create a Job with the same command, run, and image."""
     job = get(root, number)
-    if job["state"] not in FINAL:
-        raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
+    refuse_open(job)
     same = {name: job[name] for name in ("nodes", "queue", "max_hours", "variables")}
     same["gpus"] = job["gpus"] // job["nodes"]
     return submit(root, job["command"], package, job["code"], (job["image"], job["architecture"]), **same)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from gpukit.host import frozen
 from gpukit.jobs.table import Table
+from gpukit.project import pyproject
 from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError
 
@@ -22,9 +22,7 @@ PLACES = {"slurm": ".launch/slurm", "kubernetes": ".launch/kubernetes"}
 
 def write(folder: Path, job: dict[str, Any]) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = folder / f"{job['id']}.{os.getpid()}"
-    draft.write_text(json.dumps(job), encoding="utf-8")
-    draft.replace(folder / f"{job['id']}.json")
+    pyproject.write(folder / f"{job['id']}.json", json.dumps(job))
 
 
 def refreshed(folder: Path, job: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from gpukit.host.engine import Engine
 from gpukit.host.project import Project
-from gpukit.host.queue import WorkerLock, boot_id, born
+from gpukit.host.queue import WorkerLock, boot_id, born, process
 from gpukit.project.messages import RefusalError
 
 TOKEN = "GPUKIT_JOB_TOKEN"
@@ -35,12 +35,8 @@ OF_THE_ENGINE = 125  # docker-run(1): the exit status of an error of the engine 
 
 def adopt_orphans() -> None:
     """Processes that jobs leave behind become children of this process, instead of init's."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _prctl(option: int, value: int) -> None:
     if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class JobError(Exception):
@@ -283,11 +279,9 @@ def processes() -> dict[int, tuple[int, int, int, str]]:
     """All live processes: parent, process group, session, and start time."""
     found = {}
     for entry in numbers():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            text = Path(f"/proc/{entry}/stat").read_text(encoding="utf-8", errors="replace")
-            fields = text.rpartition(")")[2].split()
-            if fields[0] not in "ZX":
-                found[entry] = (int(fields[1]), int(fields[2]), int(fields[3]), fields[19])
+        fields = process(entry)
+        if fields and fields[0] not in "ZX":
+            found[entry] = (int(fields[1]), int(fields[2]), int(fields[3]), fields[19])
     return found
 
 
@@ -321,13 +315,11 @@ def adopted(known: set[int]) -> set[int]:
     """Orphans that this process has adopted, except its own children `known`; dead ones are reaped."""
     found = set()
     for entry in numbers() - known:
-        with contextlib.suppress(OSError, IndexError):
-            fields = (
-                Path(f"/proc/{entry}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            )
-            if int(fields[1]) == os.getpid():
-                if fields[0] == "Z":
+        fields = process(entry)
+        if fields and int(fields[1]) == os.getpid():
+            if fields[0] == "Z":
+                with contextlib.suppress(ChildProcessError):  # it was reaped just now
                     os.waitpid(entry, os.WNOHANG)
-                else:
-                    found.add(entry)
+            else:
+                found.add(entry)
     return found

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpukit.host import frozen
 from gpukit.jobs import records
-from gpukit.jobs.table import FINAL
+from gpukit.jobs.table import FINAL, find, refuse_ended, refuse_open
 from gpukit.project.location import located
 from gpukit.project.messages import RefusalError, say
 
@@ -181,16 +181,12 @@ def elapsed(text: str) -> float:
 
 
 def get(root: Path, number: str) -> dict[str, Any]:
-    for job in jobs(root):
-        if job["id"] == number:
-            return job
-    raise RefusalError(f"There is no job {number}: `./launch jobs` lists the jobs.")
+    return find(jobs(root), number)
 
 
 def cancel(root: Path, number: str) -> int:
     job = get(root, number)
-    if job["state"] in FINAL:
-        raise RefusalError(f"Job {number} has ended already: it is {job['state']}.")
+    refuse_ended(job)
     ask(["scancel", job["slurm"]], root)
     records.write(folder(root), {**job, "wanted": "canceled"})
     say(f"Job {number} is being canceled.")
@@ -200,8 +196,7 @@ def cancel(root: Path, number: str) -> int:
 def retry(root: Path, number: str, package: str, env: dict[str, str]) -> str:
     """Submit the same command and run again."""
     job = get(root, number)
-    if job["state"] not in FINAL:
-        raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
+    refuse_open(job)
     same = {name: job[name] for name in ("gpus", "max_hours", "variables")}
     same["code"] = job.get("code", "")
     if same["code"]:

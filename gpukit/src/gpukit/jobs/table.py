@@ -163,10 +163,7 @@ class Table:
         return found[0] if found else None
 
     def get(self, number: int) -> dict[str, Any]:
-        found = self._rows("id = ?", (number,))
-        if not found:
-            raise RefusalError(f"There is no job {number}: `./launch jobs` lists the jobs.")
-        return found[0]
+        return find(self._rows("id = ?", (number,)), number)
 
     def running(self) -> list[dict[str, Any]]:
         return self._rows("state = 'running' ORDER BY id")
@@ -203,10 +200,9 @@ class Table:
         """The job's state: canceled, or running while the worker ends it."""
         self.get(number)
         with self.change() as base:
-            state = base.execute("SELECT state FROM jobs WHERE id = ?", (number,)).fetchone()["state"]
-            if state in FINAL:
-                raise RefusalError(f"Job {number} has ended already: it is {state}.")
-            if state == "running":
+            job = base.execute("SELECT id, state FROM jobs WHERE id = ?", (number,)).fetchone()
+            refuse_ended(job)
+            if job["state"] == "running":
                 base.execute("UPDATE jobs SET wanted = 'canceled' WHERE id = ?", (number,))
                 return "running"
             _end(base, number, "canceled", None, "")
@@ -215,8 +211,7 @@ class Table:
     def retry(self, number: int, project: str) -> int:
         """Add a job with the same command, code, and run; jobs that are held because of the old one wait for it."""
         job = self.get(number)
-        if job["state"] not in FINAL:
-            raise RefusalError(f"Job {number} has not ended: it is {job['state']}.")
+        refuse_open(job)
         same = {name: job[name] for name in ("gpus", "priority", "max_hours", "variables", "code", "sealed")}
         new = self.submit(job["command"], project=project, note=f"retry of job {number}", **same)
         with self.change() as base:
@@ -281,6 +276,23 @@ class Table:
     def end(self, number: int, state: str, ran: float, note: str = "", status: int | None = None) -> None:
         with self.change() as base:
             _end(base, number, state, ran, note, status)
+
+
+def find(jobs: list[dict[str, Any]], number: int | str) -> dict[str, Any]:
+    for job in jobs:
+        if job["id"] == number:
+            return job
+    raise RefusalError(f"There is no job {number}: `./launch jobs` lists the jobs.")
+
+
+def refuse_ended(job: Any) -> None:
+    if job["state"] in FINAL:
+        raise RefusalError(f"Job {job['id']} has ended already: it is {job['state']}.")
+
+
+def refuse_open(job: Any) -> None:
+    if job["state"] not in FINAL:
+        raise RefusalError(f"Job {job['id']} has not ended: it is {job['state']}.")
 
 
 def _add(base: Any, command: list[str], after: int | None = None, **facts: Any) -> int:

@@ -496,7 +496,7 @@ def process(
             worker.run()
             worker.not_started()
             left = len(table.next())
-            say(f"Stopped: {left} job(s) in the queue." if left else "Stopped: the queue is empty.")
+            say(f"Stopped; jobs in the queue: {left}." if left else "Stopped: the queue is empty.")
     finally:
         lock.release()
     return 0

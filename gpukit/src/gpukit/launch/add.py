@@ -90,19 +90,18 @@ def add(project: Project, packages: list[str], judge: Judge, examine: Examine) -
 
 
 def apply(project: Project, text: str, packages: list[str], native: bool = False) -> str:
-    """The edited text; refuses by name what the base, or the native environment, brings.
+    """The edited text; refuses by name what the base brings, and natively also the environment's PyTorch.
 
     A requirement of an address replaces all others for its package.
     """
-    protected = (project.stack.get("native", {}) if native else project.stack).get("protected", [])
+    without_docker = project.stack.get("native", {}).get("protected", []) if native else []
     addresses: dict[str, list[str]] = {}
     for package in packages:
         name = pyproject.name_of(package)
-        if pyproject.matches(name, protected):
-            if native:
-                why = "is part of the environment's PyTorch, which only `./launch update` changes"
-            else:
-                why = "comes with the base image and cannot be changed: choose another base to get another version"
+        if pyproject.matches(name, without_docker):
+            raise RefusalError(f"{name} is part of the environment's PyTorch, which only `./launch update` changes.")
+        if pyproject.matches(name, project.stack.get("protected", [])):
+            why = "comes with the base image and cannot be changed: choose another base to get another version"
             raise RefusalError(f"{name} {why}.")
         present = [
             value for value in dependencies.editor(project.root, text).values() if pyproject.name_of(value) == name

@@ -16,7 +16,7 @@ from gpukit.host import uv
 from gpukit.host.project import Project
 from gpukit.launch import compose, environment, layers
 from gpukit.launch.found import Found, own, vscode
-from gpukit.project.messages import RefusalError, announced, say
+from gpukit.project.messages import RefusalError, announced, confirmed, say
 
 FORMAT = "--format={{.ID}}\t{{.Repository}}:{{.Tag}}\t{{.Size}}"
 PRUNE = {"docker": "docker builder prune", "podman": "podman image prune"}
@@ -57,7 +57,7 @@ def clean(
         print(*part.lines, sep="\n", flush=True)
         if part.note:
             say(part.note)
-        if not project.dry and (yes or (terminal and confirmed(part.what))):
+        if not project.dry and (yes or (terminal and confirmed(f"Remove these {part.what}?"))):
             chosen.append(part)
     if project.dry:
         return 0
@@ -73,14 +73,6 @@ def clean(
 
 def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
-
-
-def confirmed(what: str) -> bool:
-    try:
-        return input(f"Remove these {what}? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:  # Ctrl-D
-        print()
-        return False
 
 
 def ended_containers(project: Project) -> list[Found]:

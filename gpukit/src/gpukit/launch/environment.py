@@ -28,7 +28,7 @@ from gpukit.host.cards import data
 from gpukit.host.engine import stream
 from gpukit.host.project import Project
 from gpukit.image import editable, guard
-from gpukit.project import dependencies
+from gpukit.project import dependencies, pyproject
 from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
@@ -62,11 +62,6 @@ if sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL
 HTTP_TIMEOUT = str(data("stacks")["uv"]["http_timeout"])
 # Enough for an index that responds; one that does not is given up after 10 seconds, and not after uv's two minutes.
 PROBE = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "10"}
-
-
-def machine() -> str:
-    """This machine's processor, as the catalogue names it."""
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 
 def locked(path: Path, kind: int, waiting: str = "") -> int:
@@ -354,10 +349,8 @@ class Environment:
         return [*pinned, f"--requirement={file}", "--extra=dev"]
 
     def finish(self, wanted: dict[str, object]) -> None:
-        draft = self.stamp.with_name(f".{self.stamp.name}")
         made = {**wanted, "installed": sorted(self.installed())}
-        draft.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-        draft.replace(self.stamp)
+        pyproject.write(self.stamp, json.dumps(made, indent=2) + "\n")
 
     def uv(self, *arguments: str, **more: str) -> None:
         """Run uv with its progress on stderr; without the network, run it again on its cache alone."""

@@ -19,13 +19,14 @@ from typing import Any
 from gpukit.host import queue
 from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
 from gpukit.host.engine import foreground, stream
+from gpukit.host.facts import arch
 from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
 from gpukit.image import guard
 from gpukit.launch import add as adding
 from gpukit.launch import clean, container
 from gpukit.launch import notebook as jupyter
-from gpukit.launch.environment import Environment, machine
+from gpukit.launch.environment import Environment
 from gpukit.project import dependencies, interrupts, pyproject
 from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
@@ -40,7 +41,6 @@ AND_TELL = """\
 trap : INT TERM; file=$1; shift; "$@"; status=$?
 echo $status >"$file"; echo "launch: it ended with status $status." >&2; exit $status"""
 TOLD = re.compile(rb"launch: it ended with status \d+\.\n\Z")
-A_MINUTE = 60.0  # to save, as in a container
 
 
 # The GPU
@@ -53,8 +53,8 @@ def gpu_serves(environment: Environment, loaded: str | None, system: tuple[int, 
     torch = f"PyTorch {environment.torch}"
     floor = environment.driver
     targets = environment.project.stack.get("targets", {}).values()
-    if machine() not in {target["arch"] for target in targets if target["capability"]}:
-        raise RefusalError(f"No GPU that this project is for is in a machine like this one ({machine()}); {WITHOUT}.")
+    if arch() not in {target["arch"] for target in targets if target["capability"]}:
+        raise RefusalError(f"No GPU that this project is for is in a machine like this one ({arch()}); {WITHOUT}.")
     if system:
         if system[0] < FIRST_JETPACK_7:
             seen = ".".join(map(str, system))
@@ -252,14 +252,6 @@ def folder(project: Project) -> Path:
     return place
 
 
-def born(pid: int) -> str:
-    """When a process began, by which another one with its number is told apart; empty where there is none."""
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return "" if fields[0] == "Z" else fields[19]
-    return ""
-
-
 def known(project: Project) -> dict[str, dict[str, Any]]:
     """What was started in the background, by name, newest first."""
     files = sorted(folder(project).glob("*.json"), key=lambda file: file.stat().st_mtime, reverse=True)
@@ -267,7 +259,7 @@ def known(project: Project) -> dict[str, dict[str, Any]]:
 
 
 def alive(entry: dict[str, Any]) -> bool:
-    return entry["host"] == socket.gethostname() and born(entry["pid"]) == entry["born"] != ""
+    return entry["host"] == socket.gethostname() and queue.born(entry["pid"]) == entry["born"] != ""
 
 
 def start(
@@ -288,7 +280,7 @@ def start(
             start_new_session=True,
             pass_fds=environment.held,
         )
-    entry = {"pid": process.pid, "born": born(process.pid), "host": socket.gethostname(), "command": command, **facts}
+    entry = {"pid": process.pid, "born": queue.born(process.pid), "host": socket.gethostname(), **facts}
     pyproject.write(folder(project) / f"{name}.json", json.dumps(entry) + "\n")
     return entry
 
@@ -374,7 +366,7 @@ def stop(project: Project) -> int:
         return 0
     say(f"Stopping {', '.join(running)}: programs have a minute to save.")
     for number in (signal.SIGTERM, signal.SIGKILL):
-        until = time.monotonic() + A_MINUTE
+        until = time.monotonic() + queue.A_MINUTE
         for entry in running.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(entry["pid"], number)

@@ -9,8 +9,8 @@ from gpukit.host.project import CPU
 from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 
-# Those that start a container of the project.
-COMMANDS = ("run", "verify", "shell", "notebook", "up", "rehearse")
+# Those that start a container of the project; of `jobs`, that is `jobs run`.
+COMMANDS = ("run", "verify", "shell", "notebook", "up", "rehearse", "jobs")
 
 
 def is_wanted(argv: list[str]) -> bool:

@@ -15,18 +15,16 @@ import io
 import json
 import netrc
 import re
-import struct
 import time
 import urllib.parse
 import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpukit.host.registry import Response, why
+from gpukit.host.client import Client, Response
+from gpukit.host.registry import why
 from gpukit.image.guard import normalised
-from gpukit.plan.client import Client
 from gpukit.project.messages import RefusalError
 
 SECONDS = 20  # for one answer
@@ -37,11 +35,8 @@ PAGE = "text/html, */*;q=0.1"  # a quarter smaller than JSON, which alone has si
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 OLD_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 METADATA_LIMIT = 16 << 20  # bytes of the end of a wheel; torch's table of contents has about 1 MB
-TAILS = (1 << 13, 1 << 16)  # bytes of the end of a wheel in which its METADATA is looked for
 SHA256 = re.compile(r"(?:^|#sha256=)([0-9a-f]{64})$")  # what JSON says of a file, or the fragment of its URL
 PRE_RELEASE = re.compile(r"\d[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev)[-_.]?\d*", re.IGNORECASE)
-# The entry of METADATA in a wheel's table of contents: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
-ENTRY = re.compile(rb"PK\x01\x02(.{42})[^/\0]+\.dist-info/METADATA", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -195,10 +190,7 @@ class Indexes:
 
     def _from_end(self, file: File) -> bytes:
         """METADATA out of the wheel itself, by requests for parts of it."""
-        parts = _Parts(self, without_fragment(file.url))
-        if near := parts.metadata():
-            return near
-        with zipfile.ZipFile(io.BufferedReader(parts, 1 << 14)) as wheel:
+        with zipfile.ZipFile(io.BufferedReader(_Parts(self, without_fragment(file.url)), 1 << 14)) as wheel:
             inside = next(each for each in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", each))
             return wheel.read(inside)
 
@@ -221,10 +213,9 @@ class Indexes:
                 if answer.headers.get("Content-Encoding") == "gzip":
                     answer = replace(answer, body=gzip.decompress(answer.body))
             except (OSError, EOFError, http.client.HTTPException, ValueError) as error:
-                reason = getattr(error, "reason", error)
                 if not left:
                     raise RefusalError(
-                        f"{shown} cannot be reached ({why(reason)}): check the network, and HTTPS_PROXY.",
+                        f"{shown} cannot be reached ({why(error)}): check the network, and HTTPS_PROXY.",
                         kind="network",
                         id="index-unreachable",
                     ) from None
@@ -286,40 +277,19 @@ class _Parts(io.RawIOBase):
         return self.at
 
     def readinto(self, buffer: Any) -> int:
-        body = self.part(self.at, self.at + len(buffer))
-        buffer[: len(body)] = body
-        self.at += len(body)
-        return len(body)
-
-    def part(self, start: int, end: int) -> bytes:
-        end = min(self.size, end)
-        if end <= start:
-            return b""
-        self.read_bytes += end - start
+        end = min(self.size, self.at + len(buffer))
+        if end <= self.at:
+            return 0
+        self.read_bytes += end - self.at
         if self.read_bytes > METADATA_LIMIT:
             raise RefusalError("The metadata of this wheel is not near its end.", id="index-no-parts")
-        headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
+        headers = {"Range": f"bytes={self.at}-{end - 1}", "Accept-Encoding": "identity"}
         answer = self.indexes.ask(self.url, headers)
         if answer is None or answer.status != 206:
             raise RefusalError("The index sends whole wheels instead of parts.", id="index-no-parts")
-        return answer.body
-
-    def metadata(self) -> bytes | None:
-        """METADATA without all of the table of contents; None if its entry there is not near the end."""
-        for size in TAILS:
-            first = max(0, self.size - size)
-            tail = self.part(first, self.size)
-            for found in ENTRY.finditer(tail):
-                method, crc, packed, _, name, _, _, at = struct.unpack("<6xH4x3L3H8xL", found[1])
-                end = at + 30 + name + packed + 64  # between name and body, few archives have more than 64 bytes
-                data = tail[at - first : end - first] if at >= first else self.part(at, end)
-                with contextlib.suppress(struct.error, zlib.error):
-                    start = 30 + sum(struct.unpack_from("<2H", data, 26))
-                    body = data[start : start + packed]
-                    text = zlib.decompress(body, -zlib.MAX_WBITS) if method == zipfile.ZIP_DEFLATED else body
-                    if zlib.crc32(text) == crc:
-                        return text
-        return None
+        buffer[: len(answer.body)] = answer.body
+        self.at += len(answer.body)
+        return len(answer.body)
 
 
 def releases_of(listed: Iterable[File], platform: Platform) -> dict[str, Release]:

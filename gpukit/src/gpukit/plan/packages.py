@@ -120,7 +120,8 @@ def judge(answer: Answer, question: Question) -> list[Finding]:
         if package.yanked and not answer.error:
             found.append(_of(name, problem("package-withdrawn", seen, **facts)))
         if package.required_by:
-            found = [_required_by(each, package) if each.title == name else each for each in found]
+            by = f", required by {package.required_by}"
+            found = [replace(each, seen=each.seen + by) if each.title == name else each for each in found]
     for line in answer.unfetched:
         name = (re.match(NAME, line) or [line])[0]
         finding = skipped("requirement-not-looked-up", line=line)
@@ -163,10 +164,6 @@ def _unresolved(answer: Answer, question: Question) -> Finding:
     if re.search(r"(?:depends? on|requires?) torch[=<>!~]", text):
         return problem("requires-other-torch", text, torch=question.torch_version)
     return problem("requirements-conflict", text)
-
-
-def _required_by(finding: Finding, package: Package) -> Finding:
-    return replace(finding, seen=f"{finding.seen}, required by {package.required_by}")
 
 
 def _of(name: str, finding: Finding) -> Finding:

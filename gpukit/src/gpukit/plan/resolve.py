@@ -25,9 +25,9 @@ from typing import Any
 
 from gpukit.host import uv
 from gpukit.host.cards import data
+from gpukit.host.client import CONNECTIONS
 from gpukit.image.guard import normalised
 from gpukit.plan import wheels
-from gpukit.plan.client import CONNECTIONS
 from gpukit.plan.index import DATED, JSON, PAGE, File, Indexes, Platform, Release, releases_of
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import NAME

@@ -32,6 +32,15 @@ def say(message: str) -> None:
     print(as_called(message), file=sys.stderr, flush=True)
 
 
+def confirmed(question: str) -> bool:
+    """Whether the user answers yes; the end of the input (Ctrl-D) is no."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
+
+
 @contextlib.contextmanager
 def announced(what: str) -> Iterator[None]:
     """Say `what` if the block takes longer than two seconds: "Asking Docker ..."."""

@@ -93,7 +93,7 @@ class Requirements:
             return f"{self.text[:opening]}{inside}{newline}    {quoted},{newline}{self.text[closing:]}"
         start, end, _ = self.items[-1]
         comma = "" if "," in self.plain[end:closing] else ","
-        line_end = self.text.find(newline, end, closing)
+        line_end = self.text.rfind(newline, end, closing)  # after comments that follow the last item
         if line_end < 0:  # the bracket closes on the line of the last item
             tail = self.text[end:closing]
             return f"{self.text[:end]}{comma}{tail.rstrip()} {quoted}{self.text[closing:]}"

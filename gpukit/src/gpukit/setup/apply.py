@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.errors.known import match_signs
-from gpukit.host.process import run
+from gpukit.project import pyproject
 from gpukit.project.location import find_root
-from gpukit.project.messages import RefusalError, as_called, say
-from gpukit.setup.machine import PACKAGES
+from gpukit.project.messages import RefusalError, as_called, confirmed, say
+from gpukit.setup.machine import installed
 from gpukit.setup.steps import Context, Step, as_user, due
 
 APT_LOCK_TIMEOUT = 600.0  # seconds to wait for apt's lock
@@ -122,11 +122,7 @@ class Journal:
         return tuple(entry["step"] for entry in self.entries if "before" in entry)
 
     def write(self) -> None:
-        """Write atomically: an interruption leaves the old file or the new one."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_suffix(".new")
-        draft.write_text(json.dumps(self.entries, indent=1) + "\n", encoding="utf-8")
-        draft.replace(self.path)
+        pyproject.write(self.path, json.dumps(self.entries, indent=1) + "\n")
 
     def begin(self, step: Step, context: Context) -> dict[str, Any]:
         """The entry of a step that is about to run; after an interruption, that of the earlier attempt."""
@@ -158,10 +154,6 @@ class Journal:
         except OSError as error:
             raise RefusalError(f"{file} cannot be saved for --undo: {error.strerror}.") from None
         return str(kept)
-
-
-def installed() -> set[str]:
-    return {row.split()[1] for row in run(PACKAGES, 30).out.splitlines() if row.startswith("installed ")}
 
 
 def undo_commands(entry: dict[str, Any], sudo: str) -> list[str]:
@@ -293,10 +285,7 @@ def _confirm(question: str, yes: bool, command: str) -> None:
         return
     if not sys.stdin.isatty():
         raise RefusalError(f"There is no terminal to ask on: use `{command}`.")
-    answer = ""
-    with contextlib.suppress(EOFError):  # Ctrl-D
-        answer = input(f"{question} [y/N] ")
-    if answer.strip().lower() not in ("y", "yes"):
+    if not confirmed(question):
         raise RefusalError("Nothing was done.")
 
 

@@ -17,7 +17,6 @@ from gpukit.host.process import LONG_TIMEOUT, run
 
 SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")
 UPDATES = "/var/lib/dpkg/updates"
-PACKAGES = ["dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package}\\n"]
 
 
 class Machine(Host):
@@ -31,9 +30,7 @@ class Machine(Host):
 
     @cached_property
     def packages(self) -> frozenset[str]:
-        """Debian packages that are installed."""
-        rows = (line.split() for line in run(PACKAGES, LONG_TIMEOUT).out.splitlines())
-        return frozenset(row[1] for row in rows if len(row) == 2 and row[0] == "installed")
+        return installed()
 
     @cached_property
     def unfinished(self) -> bool:
@@ -89,6 +86,12 @@ class Machine(Host):
     def next_driver(self) -> str:
         """The version of the kernel module on the disk, which is loaded at the next start."""
         return run(["modinfo", "-F", "version", "nvidia"], LONG_TIMEOUT).out.strip()
+
+
+def installed() -> frozenset[str]:
+    """Debian packages that are installed."""
+    rows = run(["dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package}\\n"], LONG_TIMEOUT).out
+    return frozenset(row.split()[1] for row in rows.splitlines() if row.startswith("installed "))
 
 
 def in_sources(sources: dict[str, str], address: str, but: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ from gpukit.host.driver import driver, jetson
 from gpukit.host.git import unmerged
 from gpukit.project import support
 from gpukit.project.location import located, place
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, confirmed, say
 from gpukit.update import record, request, summary, trial
 from gpukit.update.look import Look
 from gpukit.update.template import Template
@@ -181,12 +181,7 @@ def accept(found: Look, accepted: bool) -> None:
             id="driver-below-floor",
         )
     print(seen.text("check"), flush=True)
-    try:
-        answer = input(f"{why}: the container will not start with the GPU here. Update anyway? [y/N] ")
-    except EOFError:  # Ctrl-D
-        answer = ""
-        print()
-    if answer.strip().lower() not in ("y", "yes"):
+    if not confirmed(f"{why}: the container will not start with the GPU here. Update anyway?"):
         raise RefusalError("Nothing was changed.", id="driver-below-floor")
 
 

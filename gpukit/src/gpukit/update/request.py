@@ -29,30 +29,77 @@ IDENTITY = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for wh
 LONGEST = 60_000  # GitHub takes 65,536 characters
 
 
+class Branch:
+    """A branch of ours on the project's remote, and its pull requests."""
+
+    def __init__(self, project: Path, copy: Path, name: str, end: str, mark: str) -> None:
+        """`name`, `end`: of the branch, around the one to merge into. `mark`: in the text of a pull request for this.
+        `copy`: the repository that has the commit to push.
+        """
+        self.project = project
+        self.copy = copy
+        self.mark = mark
+        self.base = attempt(project, "symbolic-ref", "--short", "-q", "HEAD").out.strip()
+        if not self.base:
+            raise RefusalError("A pull request needs a branch to merge into: check one out first.", id="no-branch")
+        self.remote = attempt(project, "config", f"branch.{self.base}.remote").out.strip() or "origin"
+        self.name = f"{name}/{self.base}{end}"
+        self.known = requests(project, self.base, self.name)
+        self.opened = next((each for each in self.known if each["state"] == "OPEN"), None)
+        self.address = push_address(project, self.remote)
+        self.tip = ""  # its commit on the remote, and that commit as git stores it
+        self.previous = ""
+
+    def left(self) -> str:
+        """Why it is left as it is; empty if it is ours to push to."""
+        if not self.opened and any(each["state"] == "CLOSED" and self.mark in each["body"] for each in self.known):
+            return "The pull request for this was closed without merging it, so it is not opened again."
+        self.tip = remote_tip(self.project, self.remote, self.name)
+        self.previous = fetched(self.copy, self.address, self.name) if self.tip else ""
+        merged = not self.opened and any(each["state"] == "MERGED" for each in self.known)
+        if self.tip and not merged and f"\n{TRAILER}: " not in self.previous:
+            where = self.opened["url"] if self.opened else f"Branch {self.name}"
+            return f"{where} has commits that were added by hand, so it is left as it is: merge or close it first."
+        return ""
+
+    def push(self, tree: str, message: str) -> None:
+        """Commit the tree on top of the project's commit, and push that."""
+        head = git(self.project, "rev-parse", "HEAD").strip()
+        if f"tree {tree}\nparent {head}\n" in self.previous:
+            return
+        commit = git(self.copy, "commit-tree", tree, "-p", head, "-m", message, **IDENTITY).strip()
+        lease = f"--force-with-lease=refs/heads/{self.name}:{self.tip}"  # without a tip: if there is none
+        place = f"{commit}:refs/heads/{self.name}"
+        done = attempt(self.copy, *credentials(), "push", "-q", lease, self.address, place)
+        if done.code:
+            raise refusal(done, f"The branch {self.name} cannot be pushed")
+        self.tip = commit
+
+    def send(self, folder: Path, title: str, body: str) -> None:
+        """Open its pull request, or update it."""
+        file = folder / "body.md"
+        file.write_text(f"{body}\n\n{self.mark}\n", encoding="utf-8")
+        if self.opened:
+            # `gh pr edit` needs more permissions than the token of GitHub Actions has.
+            address = f"repos/{{owner}}/{{repo}}/pulls/{self.opened['number']}"
+            fields = ["-f", f"title={title}", "-F", f"body=@{file}"]
+            gh(self.project, "api", "--method", "PATCH", address, *fields, "--silent")
+            say(f"Updated {self.opened['url']}")
+        else:
+            arguments = ["--base", self.base, "--head", self.name, "--title", title, "--body-file", str(file)]
+            say(f"Opened {gh(self.project, 'pr', 'create', *arguments).strip()}")
+
+
 def propose(project: Path, look: Look, notice: str = "") -> int:
     """Push the update, and open or update its pull request. Returns 1 if a person has to act on it.
 
     `notice`: a sentence on the end of support of what the project has afterwards.
     """
-    base = attempt(project, "symbolic-ref", "--short", "-q", "HEAD").out.strip()
-    if not base:
-        raise RefusalError("A pull request needs a branch to merge into: check one out first.", id="no-branch")
-    remote = attempt(project, "config", f"branch.{base}.remote").out.strip() or "origin"
     prefix = git(project, "rev-parse", "--show-prefix").strip("\n").strip("/")
-    branch = f"gpukit-update/{base}" + (f"-{prefix.replace('/', '-')}" if prefix else "")
-    known = requests(project, base, branch)
-    mark = MARK.format(look.commit)
-    opened = next((each for each in known if each["state"] == "OPEN"), None)
-    if not opened and any(each["state"] == "CLOSED" and mark in each["body"] for each in known):
-        say(f"The pull request to {look.name} was closed without merging it, so it is not opened again.")
-        return 0
-    address = push_address(project, remote)
-    tip = remote_tip(project, remote, branch)
-    previous = fetched(look.copy, address, branch) if tip else ""
-    merged = not opened and any(each["state"] == "MERGED" for each in known)
-    if tip and not merged and f"\n{TRAILER}: " not in previous:
-        where = opened["url"] if opened else f"branch {branch}"
-        say(f"{where} has commits that were added by hand, so it is left as it is: merge or close it first.")
+    end = f"-{prefix.replace('/', '-')}" if prefix else ""
+    branch = Branch(project, look.copy, "gpukit-update", end, MARK.format(look.commit))
+    if left := branch.left():
+        say(left)
         return 0
     omitted = ""
     if not prefix:  # the workflows of a folder of a repository are not GitHub's
@@ -60,14 +107,11 @@ def propose(project: Path, look: Look, notice: str = "") -> int:
         look.conflicts = [entry for entry in look.conflicts if not entry.partition("\t")[2].startswith(WORKFLOWS)]
     tree = project_tree(project, look.copy, prefix)
     tests = run_tests(look)
-    head = git(project, "rev-parse", "HEAD").strip()
-    if f"tree {tree}\nparent {head}\n" not in previous:
-        tip = push(look, address, branch, tip, tree, head)
+    branch.push(tree, f"Update from the template to {look.name}\n\n{TRAILER}: {look.commit}\n")
     problem = "conflicts" if look.conflicts else "" if look.valid and tests != "failed" else "checks fail"
     title = f"Update the GPU stack to {look.name}" + (f" ({problem})" if problem else "")
-    body = text(look, omitted, tests, [notice, moved(opened, look)])
-    send(project, look.copy.parent, opened, base, branch, title, f"{body}\n\n{mark}\n")
-    say(f"{branch} is at {tip[:12]}.")
+    branch.send(look.copy.parent, title, text(look, omitted, tests, [notice, moved(branch.opened, look)]))
+    say(f"{branch.name} is at {branch.tip[:12]}.")
     return int(bool(problem))
 
 
@@ -90,21 +134,6 @@ def requests(project: Path, base: str, branch: str) -> list[dict[str, Any]]:
         project, "pr", "list", "--head", branch, "--base", base, "--state", "all", "--limit", "50", "--json", fields
     )
     return [each for each in json.loads(listed) if not each["isCrossRepository"]]
-
-
-def send(
-    project: Path, folder: Path, opened: dict[str, Any] | None, base: str, branch: str, title: str, body: str
-) -> None:
-    file = folder / "body.md"
-    file.write_text(body, encoding="utf-8")
-    if opened:
-        # `gh pr edit` needs more permissions than the token of GitHub Actions has.
-        address = f"repos/{{owner}}/{{repo}}/pulls/{opened['number']}"
-        gh(project, "api", "--method", "PATCH", address, "-f", f"title={title}", "-F", f"body=@{file}", "--silent")
-        say(f"Updated {opened['url']}")
-    else:
-        arguments = ["--base", base, "--head", branch, "--title", title, "--body-file", str(file)]
-        say(f"Opened {gh(project, 'pr', 'create', *arguments).strip()}")
 
 
 def remote_tip(project: Path, remote: str, branch: str) -> str:
@@ -158,17 +187,6 @@ def project_tree(project: Path, copy: Path, prefix: str) -> str:
     git(copy, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", prefix, **variables)
     git(copy, "read-tree", f"--prefix={prefix}/", tree, **variables)
     return git(copy, "write-tree", **variables).strip()
-
-
-def push(look: Look, address: str, branch: str, tip: str, tree: str, head: str) -> str:
-    """Commit the tree on top of the project's commit, and push that. `tip`: what is replaced on the branch."""
-    message = f"Update from the template to {look.name}\n\n{TRAILER}: {look.commit}\n"
-    commit = git(look.copy, "commit-tree", tree, "-p", head, "-m", message, **IDENTITY).strip()
-    lease = f"--force-with-lease=refs/heads/{branch}:{tip}"  # without a tip: only if there is no such branch
-    done = attempt(look.copy, *credentials(), "push", "-q", lease, address, f"{commit}:refs/heads/{branch}")
-    if done.code:
-        raise refusal(done, f"The branch {branch} cannot be pushed")
-    return commit
 
 
 def run_tests(look: Look) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpukit.errors.known import match_signs
 from gpukit.host import smi
+from gpukit.host.limits import limited
 from gpukit.host.memory import meminfo
 
 SIZE = 512  # of the matrices: each entry is a sum of this many products
@@ -204,9 +205,8 @@ def free(device: str) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(device)
     shared = bool(getattr(properties, "is_integrated", False))
     if shared:
-        limit, used = smi.memory_limit()
         available = meminfo().get("MemAvailable", total)
-        left = min(total, available, available if limit is None else max(0, limit - used))
+        left = max(0, min(total, available, *(limit - used for limit, used in limited())))
     return {"free": left, "total": total, "shared": shared}
 
 

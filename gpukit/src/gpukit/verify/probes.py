@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import facts, health, smi
+from gpukit.host.limits import limited
 from gpukit.host.memory import meminfo
 from gpukit.image import guard
 from gpukit.project.location import located, place, root
@@ -242,8 +243,9 @@ class Probes:
         here = meminfo()
         if "MemAvailable" not in here:
             return Ram()
-        limit, used = smi.memory_limit()
-        free = here["MemAvailable"] if limit is None else min(here["MemAvailable"], max(0, limit - used))
+        groups = limited()
+        limit = min((limit for limit, _ in groups), default=None)
+        free = max(0, min([here["MemAvailable"], *(limit - used for limit, used in groups)]))
         gigabytes = (here.get("MemTotal", 0), free, limit, here.get("SwapTotal", 0))
         return Ram(*(None if each is None else each / GIGABYTE for each in gigabytes))
 

@@ -7,18 +7,26 @@ import contextlib
 import functools
 import http.client
 import queue
+import socket
 import ssl
 import threading
 import urllib.parse
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable
-
-from gpukit.host.registry import LARGEST, Response
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 CONNECTIONS = 8  # at once
 REDIRECTS = 5
+LARGEST = 32 << 20  # bytes of one answer
 Exchanged = tuple[http.client.HTTPResponse, bytes]
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Client:
@@ -49,7 +57,8 @@ class Client:
         """An answer of any status, after redirections; only the server that is asked first gets Authorization.
 
         Raises:
-            OSError, http.client.HTTPException: there is none, or it is not complete in time.
+            TimeoutError: it is not complete in time, even if its bytes keep coming.
+            OSError, http.client.HTTPException, ValueError: there is none.
         """
         for _ in range(REDIRECTS):
             answer = self._one(method, url, headers)
@@ -83,7 +92,9 @@ class Client:
                 raise
             with self.lock:
                 self.bytes += len(body)
-                if not answer.will_close:
+                if headers.get("Connection") == "close":
+                    connection.close()
+                elif not answer.will_close:
                     self.idle[key].append(connection)
         return Response(answer.status, answer.headers, body)
 
@@ -101,6 +112,8 @@ class Client:
         try:
             found = done.get(timeout=self.seconds)
         except queue.Empty:
+            found = socket.timeout()
+        if isinstance(found, socket.timeout):  # TimeoutError itself from Python 3.10 on
             raise TimeoutError("no complete answer in time") from None
         if isinstance(found, BaseException):
             raise found
