@@ -256,32 +256,46 @@ def has_shell(container: Any) -> bool:
 
 @contextlib.contextmanager
 def removed_afterwards(engine: str, name: str) -> Iterator[None]:
-    """Remove the container afterwards, whatever happens."""
+    """Remove the container afterwards, whatever happens: another process does it when this one is done, or dead.
 
-    def remove() -> None:
-        for _ in range(20):
-            # 404: Ctrl-C came while the engine was still creating it
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                if request_status(engine, f"/containers/{name}?force=1&v=1", "DELETE") != 404:
-                    return
-            time.sleep(0.1)
-
+    Copier kills this one a quarter of a second after Ctrl-C, however busy the machine is.
+    """
+    done, writer = os.pipe()  # closed on this side when the process ends, in whatever way
+    remover = os.fork()
+    if remover == 0:
+        try:
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_RDWR), 1)  # whoever reads our output waits for its end
+            os.dup2(1, 2)
+            os.close(writer)
+            remove(engine, name, 1 if os.read(done, 1) else 20)
+        finally:
+            os._exit(0)
+    os.close(done)
     try:
         yield
     except KeyboardInterrupt:
-        # Copier kills this process a quarter of a second after Ctrl-C, so another process removes the container.
-        if os.fork() == 0:
-            try:
-                os.setsid()
-                remove()
-            finally:
-                os._exit(0)
+        os.close(writer)
         raise
     except BaseException:
-        request_status(engine, f"/containers/{name}?force=1&v=1", "DELETE")
+        finish(writer, remover)
         raise
-    else:
-        remove()
+    finish(writer, remover)
+
+
+def finish(writer: int, remover: int) -> None:
+    os.write(writer, b".")
+    os.close(writer)
+    os.waitpid(remover, 0)
+
+
+def remove(engine: str, name: str, attempts: int) -> None:
+    for _ in range(attempts):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # 404: the engine was still creating it when its creator ended
+            if request_status(engine, f"/containers/{name}?force=1&v=1", "DELETE") != 404:
+                return
+        time.sleep(0.1)
 
 
 def refused(error: Any) -> int:

@@ -36,6 +36,9 @@ STACK = "stack.json"
 SLURM = "cluster/train.sbatch"
 ANSWERS = ".copier-answers.yml"
 WORKFLOW = ".github/workflows/ci.yml"
+KUBERNETES = "cluster/job.yaml"
+SKYPILOT = "cluster/sky.yaml"
+TRAIN = "src/my_gpu_project/train.py"
 REFERENCE = ROOT.parent / "shared/reference"
 PROJECTS = {
     "all files": {
@@ -44,7 +47,7 @@ PROJECTS = {
         "credentials": ["aws"],
         "data_dir": "/srv/data",
         "workflow": "notebook",
-        "cluster": ["slurm"],
+        "cluster": ["slurm", "kubernetes"],
     },
     "unified memory": {"hardware": "dgx-spark", "use_case": "llm", "workflow": "scripts"},
 }
@@ -208,7 +211,7 @@ BROKEN = {
     "`folder`": (INITIALIZE, "\nfolder ", "\nfodler "),
     "container does not start": (INITIALIZE, "\numask", "\nexit 1\numask"),
     "ends before its last line": (INITIALIZE, "\numask", "\nexit\numask"),
-    "`--gpus-per-node`": (SLURM, "#SBATCH --gpus-per-node", "#SBATCH --gpu-per-node"),
+    "`gpus-per-node`": (SLURM, "#SBATCH --gpus-per-node", "#SBATCH --gpu-per-node"),
     "`#SBATCH`": (SLURM, "#SBATCH --nodes", "#SBTACH --nodes"),
     "does not create .launch/huggingface": (INITIALIZE, '"$cache" .launch/huggingface', '"$cache" .launch/hugging'),
     "does not create .aws,": (INITIALIZE, 'folder "$HOME/.aws"\n', ""),
@@ -219,7 +222,7 @@ BROKEN = {
     "value of a secret": (HOST_ENV, "HF_TOKEN\n", "HF_TOKEN=0123456789\n"),
     "value of a secret, in the Dockerfile": ("Dockerfile", "\nWORKDIR /workspace", "\nENV HF_TOKEN=0123\nWORKDIR /workspace"),
     "`git;` is not the name": ("apt.txt", "\ngit\n", "\ngit; curl\n"),
-    "a command stands above it": (SLURM, "\nset -euo", "\nset -euo pipefail\n#SBATCH --mem=4G\nset -euo"),
+    "below the first command": (SLURM, "\nset -euo", "\nset -euo pipefail\n#SBATCH --mem=4G\nset -euo"),
     # the answers, the workflows, the ignore files
     "`pull_request`": (WORKFLOW, "pull_request:", "pull_requests:"),
     "hardware is rtx-30": (ANSWERS, re.compile(r"hardware: .+"), "hardware: rtx-30"),
@@ -334,6 +337,53 @@ BROKEN = {
     f"{COMPOSE_CPU}: /services/dev/environment/GPUKIT_DEVICE": (COMPOSE_CPU, "- GPUKIT_DEVICE=cpu", "- OTHER="),
     "has no such service": (COMPOSE_CPU, re.compile(r"\Z"), "  mlflw:\n    deploy: !reset null\n"),
     f"{COMPOSE_CPU}: is not a mapping": (COMPOSE_CPU, re.compile(r".+", re.DOTALL), ""),
+    f"{COMPOSE_CPU}: /services/dev/deploy, as null leaves it": (COMPOSE_CPU, "deploy: !reset null", "deploy: null"),
+    "also that of the service docs": (COMPOSE, "\n  mlflow:", "\n  docs:\n    image: nginx\n    ports: ['127.0.0.1:5000:80']\n  mlflow:"),
+    "there is no port": (COMPOSE, "127.0.0.1:${MLFLOW_PORT:-5000}", "127.0.0.1:80800"),
+    "team.env does not exist": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: [.devcontainer/host.env, team.env]"),
+    "/services/mlflow/environment/0": (COMPOSE, "- MLFLOW_DISABLE_TELEMETRY=true", "- MLFLOW_DISABLE_TELEMETRY: true"),
+    # workflows
+    "/jobs/tests/needs: lnt": (WORKFLOW, "\n  tests:\n", "\n  tests:\n    needs: lnt\n"),
+    "has 6 fields": (WORKFLOW, re.compile(r'cron: "'), 'cron: "0 '),
+    "'25' is not a hour": (WORKFLOW, re.compile(r'cron: "(\d+) \d+'), r'cron: "\1 25'),
+    '"actions/checkout" does not match': (WORKFLOW, re.compile(r"actions/checkout@.+"), "actions/checkout"),
+    "./.github/actions/data does not exist": (WORKFLOW, "      - run: pytest\n", "      - uses: ./.github/actions/data\n"),
+    "either `run:` or `uses:`": (WORKFLOW, "      - run: pytest\n", "      - name: pytest\n"),
+    "no event pull-request": (WORKFLOW, re.compile(r"on:\n  push:.*?workflow_dispatch:\n", re.DOTALL), "on: [push, pull-request]\n"),
+    "a parenthesis without": (".github/workflows/gpu.yml", "label.name == 'gpu'))", "label.name == 'gpu')"),
+    "no `=` alone": (".github/workflows/gpu.yml", "event_name ==", "event_name ="),
+    "no context `githb`": (WORKFLOW, "${{ github.workflow }}", "${{ githb.workflow }}"),
+    "no closing }}": (WORKFLOW, "${{ github.ref }}", "${{ github.ref"),
+    "bash cannot read it": (WORKFLOW, "./launch validate", "echo 'checking"),
+    "read, write, or none": (".github/workflows/update.yml", "contents: write", "contents: writes"),
+    # the cluster
+    "/time": (SLURM, "--time=08:00:00", "--time=8h"),
+    "/gpus-per-node": (SLURM, re.compile(r"#SBATCH --gpus-per-node=\d+"), "#SBATCH --gpus-per-node=8gpus"),
+    "/Job/spec/template/spec/containers/0/resources/limits/memory": (KUBERNETES, "memory: 64Gi", "memory: 64GB"),
+    "did you mean `outputs`?": (KUBERNETES, "- name: outputs\n              mountPath", "- name: output\n              mountPath"),
+    "did you mean `trainer`?": (KUBERNETES, "        - name: train\n", "        - name: trainer\n"),
+    "podFailurePolicy allows no other": (KUBERNETES, "restartPolicy: Never", "restartPolicy: Always"),
+    "lower-case letters, digits, and -": (KUBERNETES, re.compile(r"kind: Job\nmetadata:\n  name: \S+"), "kind: Job\nmetadata:\n  name: My_Job"),
+    "`volumeMounts`": (KUBERNETES, "volumeMounts:", "volumeMount:"),
+    "did you mean `JOB_NAME`?": (KUBERNETES, "--name, $(JOB_NAME)", "--name, $(JOB_NAM)"),
+    "the value in quotes": (KUBERNETES, 'value: "110"', "value: 110"),
+    # what a shell reads
+    "runs into the next one, `ENV`": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN true && \\\n\nENV X=1\nWORKDIR /workspace"),
+    "a space before its =": ("Dockerfile", "\nWORKDIR /workspace", "\nENV X = 1\nWORKDIR /workspace"),
+    "sh cannot read it": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN echo 'one\nWORKDIR /workspace"),
+    "not above the first FROM": ("Dockerfile", re.compile(r"(ARG BASE_IMAGE\n)(FROM .+\n)"), r"\2\1"),
+    "requirements.txt is not in the image": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN pip install -r requirements.txt\nWORKDIR /workspace"),
+    "sh has no `source`": (INITIALIZE, "mkdir -p outputs", "source .env\nmkdir -p outputs"),
+    "ends here if SCRATCH": (INITIALIZE, "umask 077", 'umask 077\nmkdir -p "$SCRATCH"'),
+    "post-create.sh does not exist": (MAIN, *key('"postCreateCommand": "bash .devcontainer/post-create.sh"')),
+    "launch: does not run gpukit": ("launch", re.compile(r"\nfind_python\(\) .*", re.DOTALL), "\n"),
+    # src/
+    "imports my_gpu_project.models": (TRAIN, "from .model import", "from .models import"),
+    "Python cannot read it": (TRAIN, "def train(settings: Settings) -> Path:", "def train(settings: Settings) -> Path"),
+    "starts my_gpu_project.train": (TRAIN,),
+    "starts my_gpu_project.trian": (PYPROJECT, "[tool.uv]", '[project.scripts]\ngo = "my_gpu_project.trian:main"\n\n[tool.uv]'),
+    "scr does not exist": (PYPROJECT, 'pythonpath = ["src"]', 'pythonpath = ["scr"]'),
+    "notebooks/quickstart.ipynb: line": ("notebooks/quickstart.ipynb", '"cells": [', '"cells": [,'),
 }  # fmt: skip
 LEGAL = {
     "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),
@@ -392,6 +442,19 @@ LEGAL = {
     "a healthcheck": (COMPOSE, "    init: true\n    command", "    init: true\n    healthcheck: {test: [CMD, 'true'], retries: 3}\n    command"),
     "how services start": (COMPOSE, "    restart: unless-stopped\n", "    restart: on-failure:3\n    shm_size: 1.5gb\n    stop_grace_period: 1m30s\n    depends_on: {dev: {condition: service_started, required: false}}\n"),
     "other triggers": (WORKFLOW, "pull_request:", "merge_group:\n  pull_request:"),
+    "expressions": (WORKFLOW, END, "\n  more:\n    needs: [lint]\n    runs-on: ${{ fromJSON(vars.A || '[\"a\"]')[0] }}\n"
+                    "    if: ${{ !cancelled() && (needs.lint.result == 'it''s' || github.event.inputs['a-b'] != '') }}\n"
+                    "    steps:\n      - if: contains(github.event.pull_request.labels.*.name, 'odd (')\n        run: cat <<A\n"
+                    "      - shell: python\n        run: print(\"it's\")\n"),
+    "another shell for a job": (WORKFLOW, END, "\n  win:\n    runs-on: windows-2025\n    steps:\n      - run: if ($env:A) { $x = @{ a = 1 } }\n"),
+    "another cron": (WORKFLOW, re.compile(r'cron: "[^"]+"'), 'cron: "*/30 0-6,22 * JAN-MAR MON-FRI"'),
+    "more for Kubernetes": (KUBERNETES, END, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {b: c}\n"),
+    "another claim": (KUBERNETES, re.compile(r"claimName: \S+"), "claimName: storage"),
+    "another amount": (KUBERNETES, 'cpu: "4"', "cpu: 500m"),
+    "profiles on one port": (COMPOSE, "\n  mlflow:", "".join(f"\n  {a}:\n    image: x\n    profiles: [{a}]\n    ports: ['127.0.0.1:9:9']" for a in "ab") + "\n  mlflow:"),
+    "own modules": (TRAIN, START, "import pandas\nfrom . import data\nfrom ._version import v\nif True:\n    from .later import x\n"),
+    "requirements that the image has": ("Dockerfile", "\nWORKDIR /workspace", "\nCOPY pyproject.toml /t/\nRUN pip install -r /t/pyproject.toml; \\\n\\\n    # a comment\n    echo b\nWORKDIR /workspace"),
+    "variables with defaults": (INITIALIZE, "mkdir -p outputs", 'scratch=${SCRATCH:-/tmp}\nfor each in a b; do echo "$scratch" "$each"; done\nmkdir -p outputs'),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
 }  # fmt: skip
 
@@ -426,10 +489,12 @@ def edited(project: Path, file: str, *replacement: object) -> Iterator[bool]:
         path.chmod(mode)
 
 
-def results(projects: list[Path], edit: tuple) -> list[list[str]]:
-    """The problems of each project to which the edit applies."""
-    found = []
+def results(projects: list[Path], edit: tuple, most: int = 2) -> list[list[str]]:
+    """The problems of each project to which the edit applies, or of as many."""
+    found: list[list[str]] = []
     for project in projects:
+        if len(found) == most:
+            break
         with edited(project, *edit) as applies:
             if applies:
                 validation = Validation(project)
@@ -441,7 +506,7 @@ def results(projects: list[Path], edit: tuple) -> list[list[str]]:
 
 @pytest.mark.parametrize("says", BROKEN)
 def test_each_edit_that_breaks_a_project_is_one_problem(projects: list[Path], says: str) -> None:
-    for problems in results(projects, BROKEN[says]):
+    for problems in results(projects, BROKEN[says], most=1):
         assert len(problems) == 1, "\n".join(problems)
         assert re.split(r"(?<=.), (?:in|as|named|exported)\b| instead$", says)[0] in problems[0]
         assert "; " in problems[0], "it has a remedy"
@@ -451,6 +516,34 @@ def test_each_edit_that_breaks_a_project_is_one_problem(projects: list[Path], sa
 def test_legal_edits_are_accepted(projects: list[Path], what: str) -> None:
     chosen = [each for each in projects if not what.startswith("without Compose") or not (each / COMPOSE).exists()]
     assert [problem for problems in results(chosen, LEGAL[what]) for problem in problems] == []
+
+
+@pytest.mark.parametrize(
+    ("says", "edit"),
+    {
+        "`num_nodes`": ("num_nodes: 1", "num_node: 1"),
+        "/resources/accelerators/H100": ("H100: 1", "H100: eight"),
+        "BUCKT is not declared": ("name: ${BUCKET}", "name: ${BUCKT}"),
+        "/run: bash cannot read it": ("./launch --native run -- torchrun", "./launch --native run -- 'torchrun"),
+        "": ("disk_size: 256", "disk_size: 512\n  infra: aws/us-east-1"),
+    }.items(),
+    ids=str,
+)
+def test_edits_of_a_project_for_skypilot(generate: Callable[..., Path], says: str, edit: tuple) -> None:
+    project = generate(hardware="h100", cluster=["skypilot"], workflow="scripts")
+    (problems,) = results([project], (SKYPILOT, *edit))
+    assert len(problems) == bool(says) and all(says in problem for problem in problems)
+
+
+def test_a_renamed_package_is_one_problem(projects: list[Path]) -> None:
+    """Whoever starts its programs."""
+    folder = projects[0] / "src/my_gpu_project"
+    other = folder.rename(folder.with_name("finetune"))
+    try:
+        (problem,) = Validation(projects[0]).problems()
+        assert "package_name=finetune" in problem.remedy and WORKFLOW in problem.what
+    finally:
+        other.rename(folder)
 
 
 def test_each_file_that_no_program_can_read_is_one_problem(projects: list[Path]) -> None:

@@ -44,6 +44,23 @@ def objects(value: Any, steps: list[str], place: str = "") -> Iterator[tuple[str
             yield from objects(item, steps[1:], f"{place}/{position}")
 
 
+def values(content: Any, pattern: str) -> list[str]:
+    """The keys, or the values, at a pattern of places, as texts."""
+    found: list[str] = []
+    reached = [content]
+    for step in pattern.split("/")[1:]:
+        inner: list[Any] = []
+        for each in reached:
+            if isinstance(each, Mapping):
+                inner += each.values() if step == "*" else [each[step]] if step in each else []
+            elif isinstance(each, list) and step == "*":
+                inner += each
+        reached = [each for each in inner if each is not None]
+    for each in reached:
+        found += [str(key) for key in each] if isinstance(each, (Mapping, list)) else [str(each)]
+    return found
+
+
 def mistakes(content: Any, keys: Mapping[str, str] = DEVCONTAINER) -> list[Unknown]:
     """The unknown keys, those that resemble nothing last."""
     found = [Unknown(f"{place}/{key}", *explain(place, key, keys)) for place, key in unknown(content, keys)]

@@ -151,13 +151,71 @@ SBATCH = (
     "container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot "
     "dependency distribution error exclude exclusive export export-file extra extra-node-info get-user-env gid "
     "gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags help hint hold ignore-pbs "
-    "input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per- "
-    "gpu mincpus network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu "
+    "input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu "
+    "mincpus network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu "
     "ntasks-per-node ntasks-per-socket open-mode output overcommit oversubscribe parsable partition power prefer "
     "priority profile propagate qos quiet reboot requeue reservation signal sockets-per-node spread-job switches "
     "test-only thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid usage use-min-nodes "
     "verbose version wait wait-all-nodes wckey wrap"
 )
+SBATCH_SHORT = {"-t": "time", "-N": "nodes", "-n": "ntasks", "-c": "cpus-per-task", "-G": "gpus"}
+
+# cluster/job.yaml, by the kinds of its documents: the API of Kubernetes 1.37, as its Python client 37.0.2 has it
+# (read 2026-11-26)
+KUBERNETES = {
+    "/Job": "apiVersion kind metadata spec status",
+    "/Service": "apiVersion kind metadata spec status",
+    "/PersistentVolumeClaim": "apiVersion kind metadata spec status",
+    "/*/metadata": "annotations creationTimestamp finalizers generateName labels name namespace ownerReferences",
+    "/Job/spec": (
+        "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector "
+        "maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy scheduling selector successPolicy suspend "
+        "template ttlSecondsAfterFinished"
+    ),
+    "/Job/spec/podFailurePolicy/rules/*": "action onExitCodes onPodConditions",
+    "/Job/spec/podFailurePolicy/rules/*/onExitCodes": "containerName operator values",
+    "/Job/spec/template": "metadata spec",
+    "/Job/spec/template/spec": (
+        "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks "
+        "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride "
+        "imagePullSecrets initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName "
+        "readinessGates resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates "
+        "securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
+        "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes"
+    ),
+    "/Job/spec/template/spec/containers/*": (
+        "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy "
+        "resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce "
+        "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir"
+    ),
+    "/Job/spec/template/spec/containers/*/env/*": "name value valueFrom",
+    "/Job/spec/template/spec/containers/*/resources": "claims limits requests",
+    "/Job/spec/template/spec/containers/*/volumeMounts/*": (
+        "bindMountOptions mountPath mountPropagation name readOnly recursiveReadOnly subPath subPathExpr"
+    ),
+    "/Job/spec/template/spec/tolerations/*": "effect key operator tolerationSeconds value",
+}
+
+# cluster/sky.yaml: sky/utils/schemas.py of SkyPilot 0.14.1 (read 2026-11-26)
+SKYPILOT = {
+    "": (
+        "name workdir event_callback num_nodes resources file_mounts service pool setup run envs secrets "
+        "managed_secrets inputs outputs config volumes volume_mounts api_server_access"
+    ),
+    "/resources": (
+        "cloud region zone infra cpus memory accelerators instance_type use_spot job_recovery volumes disk_size "
+        "ephemeral_storage disk_tier network_tier local_disk max_hourly_cost ports labels accelerator_args image_id "
+        "autostop priority any_of ordered"
+    ),
+    "/file_mounts/*": "name source store persistent mode type config",
+}
+
+# monitoring/alerts.yml: https://prometheus.io/docs/prometheus/latest/configuration/recording_rules/ (read 2026-11-26)
+PROMETHEUS = {
+    "": "groups",
+    "/groups/*": "name interval limit query_offset labels rules",
+    "/groups/*/rules/*": "record alert expr for keep_firing_for labels annotations",
+}
 
 # .github/workflows: https://docs.github.com/actions/reference/workflows-and-actions/workflow-syntax (read 2026-11-25)
 EVENTS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ def read(path: Path) -> Any:
 def parse(text: str, kind: str = "SafeLoader", several: bool = False) -> Any:
     """A YAML file, with Compose's !reset and !override. With BaseLoader, all values are strings, also the key `on`.
 
-    `several`: it may have several documents, as for Kubernetes; they are values by their number.
+    `several`: it may have several documents, as for Kubernetes; they are values by their kind.
 
     Raises:
         ValueError: it is not YAML.
@@ -63,17 +63,28 @@ def parse(text: str, kind: str = "SafeLoader", several: bool = False) -> Any:
     Loader.add_constructor("!reset", lambda loader, node: Reset())
     Loader.add_constructor("!override", override)
     try:
-        return dict(enumerate(yaml.load_all(text, Loader))) if several else yaml.load(text, Loader)
+        return by_kind(yaml.load_all(text, Loader)) if several else yaml.load(text, Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
         raise ValueError(f"{getattr(error, 'problem', None) or error}{line}") from error
 
 
+def by_kind(documents: Iterable[Any]) -> dict[str, Any]:
+    """Documents by their kind; another one of the same kind, or one without, by its number."""
+    found: dict[str, Any] = {}
+    for number, each in enumerate(documents):
+        kind = str(each.get("kind", number)) if isinstance(each, dict) else str(number)
+        found[str(number) if kind in found else kind] = each
+    return found
+
+
 def merged(base: Any, over: Any) -> Any:
     """Merge two compose files as Compose does, as far as the service `dev` needs it."""
     if isinstance(over, Override):
         return over.value
+    if over is None:
+        return base
     if isinstance(over, dict) and isinstance(base, (dict, type(None))):
         result = dict(base or {})
         for key, value in over.items():
@@ -195,9 +206,9 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         what = f"{joined} is not external, and initialize.sh creates it before Compose does"
         yield Problem(COMPOSE, "/networks", what, "add `external: true` to the network")
     for key, entry in services.items():
-        yield from undeclared(key, entry, content)
         if key != "dev":  # it mounts what devcontainer.json does
             yield from sources(key, entry, project)
+    yield from ports(services)
     with contextlib.suppress(ConfigError):
         for variable, value in env_file(project / HOST_ENV):
             host = re.match(r"https?://([A-Za-z][\w-]*)(?=[:/]|$)", value or "")
@@ -206,21 +217,17 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
                 yield Problem(COMPOSE, "/services", what, f"add {host[1]}, or change {variable}")
 
 
-def undeclared(key: str, entry: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[Problem]:
-    """Names of services, networks, and volumes that a service uses and the file does not declare."""
-    volumes = [str(mount.get("source") or "") for mount in mounts(entry) if mount["type"] == "volume"]
-    used = {
-        "services": ("depends_on", entry.get("depends_on") or []),
-        "networks": ("networks", [name for name in entry.get("networks") or [] if name != "default"]),
-        "volumes": ("volumes", [source for source in volumes if source and "$" not in source]),
-    }
-    for kind, (place, names) in used.items():
-        declared = content.get(kind) or {}
-        for name in names:
-            if name not in declared:
-                meant = alike(name, declared)
-                remedy = f"did you mean `{meant}`?" if meant else f"add it under {kind}:"
-                yield Problem(COMPOSE, f"/services/{key}/{place}", f"{name} is not declared under {kind}:", remedy)
+def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
+    """Ports of the host that two services publish, if both always run."""
+    used: dict[str, str] = {}
+    for key, entry in services.items():
+        for port in entry.get("ports") or [] if not entry.get("profiles") else []:
+            if any(int(number) > 65535 for number in re.findall(r"\d{5,9}", str(port))):
+                yield Problem(COMPOSE, f"/services/{key}/ports", f"there is no port {port}", "write one below 65536")
+            match = re.search(r"(\d+)\}?:\d+(/udp)?(?:/tcp)?$", str(port))  # 127.0.0.1:${PORT:-5000}:5000
+            if match and used.setdefault("".join(match.groups("")), key) != key:
+                what = f"port {match[1]} is also that of the service {used[match[1]]}"
+                yield Problem(COMPOSE, f"/services/{key}/ports", what, "publish it as another one")
 
 
 def sources(key: str, entry: Mapping[str, Any], project: Path) -> Iterator[Problem]:

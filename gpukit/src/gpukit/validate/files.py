@@ -20,8 +20,8 @@ from gpukit.project.devcontainer import Config
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted, located, place
 from gpukit.project.messages import RefusalError, alike
 from gpukit.project.pyproject import Requirements, name_of
-from gpukit.project.specification import SBATCH
-from gpukit.project.stack import minor
+from gpukit.project.specification import SBATCH, SBATCH_SHORT
+from gpukit.project.versions import allows
 from gpukit.validate import secrets
 from gpukit.validate.problem import (
     COMPOSE,
@@ -56,10 +56,14 @@ OPTIONAL = (
     "README.md",
 )
 NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)  # to start a clone, and to update it
-PATTERNS = (".github/workflows/*.yml", "cluster/*.sbatch", "cluster/*.yaml", "monitoring/*.yml", ".vscode/*.json")
 SLURM = "cluster/train.sbatch"
-KUBERNETES = "cluster/job.yaml"
+SCHEMAS = {"cluster/job.yaml": "kubernetes", "cluster/sky.yaml": "skypilot", "monitoring/alerts.yml": "prometheus"}
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
+PATTERNS = (SLURM, *SCHEMAS, ".vscode/*.json", ".github/workflows/*.yml")
+PATTERNS += ("src/**/*.py", "notebooks/*.ipynb", ".devcontainer/*.sh")  # the user's, which a start needs
+# What initialize.sh must not have, since `sh` may be any shell, and what is meant
+BASH = {"source": ".", "[[": "[", "==": "=", "pushd": "cd", "declare": "NAME=VALUE", "shopt": "set"}
+ALWAYS = "HOME PATH PWD USER LOGNAME SHELL TERM IFS OPTARG OPTIND PPID"  # variables that need no default
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 COMMANDS = ("mkdir", "umask", "ln", "touch", "docker")  # of initialize.sh, whether this machine has them or not
 MISSING = 'for name; do command -v "$name" >/dev/null || echo "$name"; done'
@@ -68,13 +72,13 @@ NO_MARK = (*UNIX, STACK, PYPROJECT)  # nor these with a byte order mark
 
 
 def generated(project: Path) -> list[str]:
-    """The generated text files that are there, by their names in a generated project. Not the user's own."""
+    """The text files that are there, generated or beside generated ones, by their names in a generated project."""
     names = [*required(project), *OPTIONAL]
     if is_adopted(project):
         names = [name for name in names if name == LAUNCH or name in ADOPTED]
     else:
         names += [path.relative_to(project).as_posix() for each in PATTERNS for path in sorted(project.glob(each))]
-    return [name for name in names if located(name, project).is_file()]
+    return [name for name in dict.fromkeys(names) if located(name, project).is_file()]
 
 
 def required(project: Path) -> list[str]:
@@ -122,40 +126,47 @@ def line_of(content: bytes, position: int) -> str:
     return f"line {number}"
 
 
+def scripts(project: Path) -> list[str]:
+    return [name for name in generated(project) if name in SCRIPTS or name.endswith(".sh")]
+
+
 def script(project: Path, name: str) -> Iterator[Problem]:
     path = located(name, project)
+    shell = SCRIPTS.get(name, "bash")
     if name == LAUNCH and os.name == "posix" and not os.access(path, os.X_OK):
         yield Problem(name, "", "is not executable", f"run `chmod +x {name}`")
     with contextlib.suppress(OSError):  # without a shell
-        command = [SCRIPTS[name], "-n", str(path)]
+        command = [shell, "-n", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
             first = (done.stderr.strip().splitlines() or ["a syntax error"])[0].replace(f"{path}: ", "")
-            yield Problem(name, "", f"{SCRIPTS[name]} cannot read it: {first}", f"correct it, or {RESTORE}")
+            yield Problem(name, "", f"{shell} cannot read it: {first}", f"correct it, or {RESTORE}")
             return
         text = path.read_text(encoding="utf-8")
         words = text.splitlines()[0].removeprefix("#!").split()
         interpreter = text.startswith("#!") and words and (Path(words[0]).exists() or os.name != "posix")
         if name in STARTED and not (interpreter and any(word.endswith("sh") for word in words)):
             what = "does not begin with the shell that runs it"
-            yield Problem(name, "line 1", what, f"write `#!/usr/bin/env {SCRIPTS[name]}`")
+            yield Problem(name, "line 1", what, f"write `#!/usr/bin/env {shell}`")
+        if name == LAUNCH and "run_from_wheel" not in text:
+            yield Problem(name, "", "does not run gpukit", RESTORE)
         if name == INITIALIZE:
             yield from commands(text)
-        if name == SLURM:
-            yield from batch_options(text)
+            yield from portable(text)
 
 
 def commands(text: str) -> Iterator[Problem]:
     """Commands of initialize.sh that are not there and resemble one that is, and an end before its last line."""
     lines = text.splitlines()
     functions = re.findall(r"(?m)^(\w+) *\(\)", text)
-    words = dict.fromkeys(re.findall(r"(?m)^ *([a-z][\w-]*)(?= |$)", text))
+    bare = re.sub(r"\"[^\"\n]*\"|'[^'\n]*'|(?m:#.*)", "x", text)
+    words = dict.fromkeys(re.findall(r"(?m)(?:^|\|\||&&) *([a-z][\w-]*)(?= |$)", bare))
     missing = subprocess.run(["sh", "-c", MISSING, "sh", *words], capture_output=True, text=True).stdout.split()
     known = [*functions, *(word for word in words if word not in missing), *COMMANDS]
     for word in missing:
         meant = "" if word in known else alike(word, known)
         if meant:
-            number = next(number for number, line in enumerate(lines, 1) if line.split()[:1] == [word])
+            number = next(number for number, line in enumerate(lines, 1) if word in line.split())
             yield Problem(INITIALIZE, f"line {number}", f"there is no command `{word}`", f"did you mean `{meant}`?")
     for number, line in enumerate(lines, 1):
         end = re.match(r"exit\b *([1-9]?)", line)
@@ -168,26 +179,45 @@ def commands(text: str) -> Iterator[Problem]:
             return
 
 
-def batch_options(text: str) -> Iterator[Problem]:
-    """Options that only resemble one of sbatch, which also accepts their beginnings."""
+def portable(text: str) -> Iterator[Problem]:
+    """What not every sh has, and variables of the environment without which `set -u` ends initialize.sh."""
+    assigned = {*ALWAYS.split(), *re.findall(r"\b(\w+)=|\bfor (\w+) in|\bread (?:-r )?(\w+)", text)}
+    known = {name for names in assigned for name in ([names] if isinstance(names, str) else names)}
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = re.sub(r"(^|\s)#.*|'[^']*'|\$\(\(.*?\)\)", "", line)
+        for word in [word for word in bare.split() if word in BASH][:1]:
+            yield Problem(INITIALIZE, f"line {number}", f"sh has no `{word}`", f"write `{BASH[word]}`")
+        for name in re.findall(r"\$\{?([A-Z][A-Z\d_]*)(?![\w:+-])", bare):
+            if name not in known:
+                what = f"ends here if {name} is not set"
+                yield Problem(INITIALIZE, f"line {number}", what, f"write `${{{name}:-VALUE}}`")
+
+
+def batch_options(text: str) -> dict[str, str]:
+    """The #SBATCH lines by the long names of their options, of which sbatch also accepts the beginnings.
+
+    Raises:
+        ValueError: sbatch would not read one of them.
+    """
+    found: dict[str, str] = {}
     begun = False
     for number, line in enumerate(text.splitlines(), 1):
         begun = begun or bool(line.strip() and not line.startswith("#"))
-        if begun and line.startswith("#SBATCH"):
-            what = "Slurm does not read this option, because a command stands above it"
-            yield Problem(SLURM, f"line {number}", what, "move it to the others")
-            return
-        match = re.match(r"#([A-Z]+) +--([\w-]+)", line)
-        if begun:
+        match = re.match(r"#([A-Z]+)\s+(--[\w-]+|-\w)[=\s]*([^#\s]*)", line)
+        if not match:
             continue
-        if match and match[1] != "SBATCH" and alike(match[1], ["SBATCH"]):
-            what = f"`#{match[1]}` is only a comment"
-            yield Problem(SLURM, f"line {number}", what, "did you mean `#SBATCH`?")
-        elif match and match[1] == "SBATCH" and not any(each.startswith(match[2]) for each in SBATCH.split()):
-            meant = alike(match[2], SBATCH.split())
-            if meant:
-                what = f"sbatch has no option `--{match[2]}`"
-                yield Problem(SLURM, f"line {number}", what, f"did you mean `--{meant}`?")
+        if match[1] != "SBATCH":
+            if not begun and alike(match[1], ["SBATCH"]):
+                raise ValueError(f"`#{match[1]}` is only a comment; did you mean `#SBATCH`? (line {number})")
+        elif begun:
+            raise ValueError(f"Slurm does not read an option below the first command (line {number})")
+        else:
+            name = match[2].removeprefix("--")
+            begins = [each for each in SBATCH.split() if each.startswith(name)]
+            name = name if name in begins else begins[0] if begins else SBATCH_SHORT.get(name, name)
+            if not name.startswith("-"):
+                found[name] = match[3]
+    return found
 
 
 def system_packages(project: Path) -> Iterator[Problem]:
@@ -201,7 +231,7 @@ def system_packages(project: Path) -> Iterator[Problem]:
 
 def kept_out(project: Path) -> Iterator[Problem]:
     """Files that git ignores although a clone needs them, by the rule that is to blame."""
-    wheels = [path.relative_to(project).as_posix() for each in WHEELS for path in (project / each).glob("gpukit-*.whl")]
+    wheels = [f"{each}/gpukit-NEXT.whl" for each in WHEELS if any((project / each).glob("gpukit-*.whl"))]  # of updates
     names = [place(project, name) for name in generated(project) if name in NEEDED] + wheels
     with contextlib.suppress(RefusalError):  # without git
         command = ("check-ignore", "--verbose", "-z", "--stdin")
@@ -209,6 +239,7 @@ def kept_out(project: Path) -> Iterator[Problem]:
         rules: dict[str, list[str]] = {}
         for source, line, pattern, name in zip(found[0::4], found[1::4], found[2::4], found[3::4]):
             if not pattern.startswith("!"):
+                name = name.replace("NEXT", "*")
                 rules.setdefault(f"`{pattern}` ({source}, line {line})", []).append(name)
         if any("." in ignored for ignored in rules.values()):
             return  # the project is in a repository that ignores it, such as a home directory's
@@ -217,15 +248,6 @@ def kept_out(project: Path) -> Iterator[Problem]:
             folders = [f"{each.as_posix()}/" for name in ignored for each in reversed(Path(name).parents) if each.name]
             again = ", ".join(f"`!/{each}`" for each in dict.fromkeys((*folders, *ignored)))
             yield Problem(".gitignore", "", what, f"remove that line, or end .gitignore with {again}")
-
-
-def package(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """The name of the package in src/, by which programs are started."""
-    names = [path.name for path in (project / "src").glob("*") if path.is_dir()]
-    meant = alike(stack["package"], names)
-    if meant and stack["package"] not in names:
-        what = f"src/ has no folder {stack['package']}"
-        yield Problem(STACK, "/package", what, f"did you mean `{meant}`?")
 
 
 def wheel(project: Path) -> Iterator[Problem]:
@@ -339,6 +361,15 @@ def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
         yield Problem(name, "/build/target", what, "correct it, or remove it")
 
 
+def lifecycle(project: Path, name: str, raw: Mapping[str, Any]) -> Iterator[Problem]:
+    """Scripts of the project that a command of the configuration starts."""
+    for key, command in raw.items():
+        words = json.dumps(command) if key.endswith("Command") and key != "initializeCommand" else ""
+        for script in re.findall(r"(?<![\w/.$}-])(?:\./)?((?:[\w.-]+/)+[\w.-]+\.(?:sh|py))(?![\w/])", words):
+            if not (project / script).is_file():
+                yield Problem(name, f"/{key}", f"{script} does not exist", "correct the path, or create the file")
+
+
 def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: Mapping[str, Any]) -> Iterator[Problem]:
     """Docker refuses a bind mount whose source is missing: initialize.sh creates those that stack.json expects."""
     text = located(INITIALIZE, project).read_text(encoding="utf-8")
@@ -411,19 +442,6 @@ def versions(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[t
         remedy = f'write ">={stack["python"]}", or a lower version'
         yield "python", Problem(PYPROJECT, "/project/requires-python", what, remedy)
     for requirement in content["project"].get("dependencies", []):
-        match = re.fullmatch(r"torch\s*([<>=~][^;]*)", requirement)
-        if match and not allows(match[1], minor(stack["torch"])):
+        if re.match(r"torch\s*[<>=~!]", requirement) and not allows(requirement, stack["torch"]):
             what = f"{requirement} excludes torch {stack['torch']}, which the image has ({STACK})"
             yield "torch", Problem(PYPROJECT, "/project/dependencies", what, "write `torch`, without a version")
-
-
-def allows(specifier: str, version: str) -> bool:
-    """Whether a specifier's simple clauses, such as `>=3.11` and `<3.14`, allow a version; others are accepted."""
-    here = [int(part) for part in version.split(".")]
-    for sign, major, rest in re.findall(r"(?:^|,)\s*(>=|<=|<|>|==|~=)\s*(\d+)(?:\.(\d+))?", specifier):
-        there = [int(major), int(rest or 0)]
-        same = here[: 2 if rest else 1] == there[: 2 if rest else 1]
-        fits = {">=": here >= there, "~=": here >= there, "<": here < there, "==": same, ">": here >= there}
-        if not fits.get(sign, same or here < there):
-            return False
-    return True

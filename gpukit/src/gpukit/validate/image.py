@@ -19,6 +19,7 @@ from gpukit.project.specification import (
     RUN_MOUNT_TYPES,
 )
 from gpukit.validate import secrets
+from gpukit.validate.formats import shell
 from gpukit.validate.problem import DOCKERFILE, RESTORE, STACK, Problem
 
 IGNORE = {".dockerignore": "the build", ".gitignore": "git"}
@@ -38,6 +39,8 @@ STAGES = ("system", "tools", "torch", "dependencies")  # of the generated Docker
 BASE = re.compile(r"ARG\s+BASE_IMAGE=[\"']?([^\s\"']+)|\$\{BASE_IMAGE:-([^}]+)\}")
 EXPANDED = ("ADD", "COPY", "ENV", "EXPOSE", "FROM", "LABEL", "USER", "VOLUME", "WORKDIR")  # BuildKit replaces variables
 UNENDED = "<<"  # in place of an instruction: a here-document without its end
+CONTINUES = "\\"  # and one that runs into the next one
+CONTINUED = re.compile(rf"({INSTRUCTIONS.replace(' ', '|')})\s")
 ARCHITECTURES = re.compile(r"\bTORCH_CUDA_ARCH_LIST=[\"']?([^\"'\s]+)")
 
 
@@ -54,8 +57,11 @@ def instructions(text: str) -> list[Instruction]:
     for number, line in lines:
         joined = line
         while joined.rstrip().endswith("\\") and not joined.lstrip().startswith("#"):
-            following = next(lines, (0, ""))[1]
-            joined = joined.rstrip()[:-1] + ("\\" if following.lstrip().startswith("#") else f" {following}")
+            following = next(lines, (0, " "))[1]  # the end of the file ends it too
+            if CONTINUED.match(following):
+                found.append(Instruction(number, CONTINUES, following.split()[0]))
+            skipped = not following or following.lstrip().startswith("#")
+            joined = joined.rstrip()[:-1] + ("\\" if skipped else f" {following}")
         if not joined.strip() or joined.lstrip().startswith("#"):
             continue
         for end in re.findall(r"(?<![<\w])<<-?[\"']?([A-Za-z_]\w*)", joined):
@@ -71,7 +77,14 @@ def instructions(text: str) -> list[Instruction]:
 def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """`args`: the build arguments that the configurations pass, each with the files that do."""
     steps = instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig"))
-    problem = misspelled(steps) or wrong_form(steps) or wrong_flag(steps) or wrong_stage(steps) or undefined(steps)
+    problem = (
+        misspelled(steps)
+        or wrong_form(steps)
+        or wrong_flag(steps)
+        or unreadable(steps)
+        or wrong_stage(steps)
+        or undefined(steps)
+    )
     if problem:
         yield problem
         return
@@ -98,6 +111,7 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
     yield from entrypoint(steps)
     yield from copies(project, steps)
+    yield from read_files(steps)
     yield from architectures(steps, stack)
 
 
@@ -106,6 +120,9 @@ def misspelled(steps: list[Instruction]) -> Problem | None:
         if step.name == UNENDED:
             what = f"the here-document has no line `{step.rest}`, which ends it"
             return Problem(DOCKERFILE, f"line {step.line}", what, f"add the line `{step.rest}`")
+        if step.name == CONTINUES:
+            what = f"the instruction runs into the next one, `{step.rest}`"
+            return Problem(DOCKERFILE, f"line {step.line}", what, "remove the `\\` at the end of its last line")
         if step.name not in INSTRUCTIONS.split():
             meant = alike(step.name, INSTRUCTIONS.split())
             remedy = f"did you mean `{meant}`?" if meant else "restore the file with `git checkout`"
@@ -123,9 +140,30 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
             except ValueError:
                 what = f"the list of {step.name} is not JSON"
                 return Problem(DOCKERFILE, f"line {step.line}", what, 'write it as ["one", "two"]')
+        elif step.name in ("ENV", "LABEL") and re.match(r"\w+\s+=", step.rest):
+            return Problem(DOCKERFILE, f"line {step.line}", f"{step.name} has a space before its =", "write NAME=VALUE")
+        elif step.name == "EXPOSE" and not all(re.match(r"\d|\$", word) for word in words):
+            return Problem(DOCKERFILE, f"line {step.line}", "EXPOSE takes numbers of ports", "write a number")
         elif step.name in ("COPY", "ADD") and len(words) < 2:
             what = f"{step.name} needs what it copies and where to"
             return Problem(DOCKERFILE, f"line {step.line}", what, "add the place, such as `./`")
+    return None
+
+
+def unreadable(steps: list[Instruction]) -> Problem | None:
+    """Commands that the shell cannot read, unless the image has another shell. A here-document is not looked into."""
+    runs = [step for step in steps if step.name == "RUN" and "<<" not in step.rest and not step.rest.startswith("[")]
+    commands = {step: re.sub(r"^(?:--\S+\s+)*", "", step.rest) for step in runs}
+    if any(step.name == "SHELL" for step in steps):
+        return None
+    try:
+        shell(" ;\n".join(commands.values()), "sh")  # all at once: each takes time
+    except ValueError:
+        for step, command in commands.items():
+            try:
+                shell(command, "sh")
+            except ValueError as error:
+                return Problem(DOCKERFILE, f"line {step.line}", str(error), "correct the command")
     return None
 
 
@@ -156,7 +194,13 @@ def wrong_flag(steps: list[Instruction]) -> Problem | None:
 def undefined(steps: list[Instruction]) -> Problem | None:
     """A variable that only resembles one of ARG or ENV. Those of RUN are the shell's."""
     known = [name for step in steps if step.name in ("ARG", "ENV") for name in re.findall(r"(?<!\S)(\w+)", step.rest)]
+    first = next((index for index, step in enumerate(steps) if step.name == "FROM"), 0)
+    before = [word.partition("=")[0] for step in steps[:first] for word in step.rest.split()]
     for step in steps:
+        for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name == "FROM" else ():
+            if name in known and name not in before:
+                what = f"FROM knows no {name}, because its ARG is not above the first FROM"
+                return Problem(DOCKERFILE, f"line {step.line}", what, f"move `ARG {name}` there")
         for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name in EXPANDED else ():
             meant = alike(name, known, 0.9)
             if meant and name not in known and not PREDEFINED.fullmatch(name):
@@ -236,6 +280,18 @@ def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
             elif excluded(pattern.replace("*", "x"), rules):
                 what = f"keeps {source} from the build, and the Dockerfile copies it (line {step.line})"
                 yield Problem(".dockerignore", "", what, f"add the line `!{source}`")
+
+
+def read_files(steps: list[Instruction]) -> Iterator[Problem]:
+    """What `pip install -r` reads must be in the image by then, and the workspace is mounted only later."""
+    for step in steps:
+        for file in re.findall(r"\s(?:-r|--requirement)[ =]?([\w./-]+\.\w+)", step.rest) if step.name == "RUN" else ():
+            others = [each.rest for each in steps if each is not step and each.name in ("COPY", "ADD", "RUN")]
+            given = any(Path(file).name in each or re.search(r"(^|\s)\.\s", each) for each in others)
+            if file.startswith("/workspace/") or (not given and step.rest.count(Path(file).name) == 1):
+                what = f"{file} is not in the image when it is built"
+                remedy = "add the packages to pyproject.toml, or COPY the file before this line"
+                yield Problem(DOCKERFILE, f"line {step.line}", what, remedy)
 
 
 def patterns(path: Path) -> list[str]:

@@ -23,7 +23,7 @@ from gpukit.host import uv
 from gpukit.project import devcontainer, keys, specification, support
 from gpukit.project.location import ADOPTED, is_adopted, located, place
 from gpukit.project.messages import RefusalError, say
-from gpukit.validate import files, image, rules, secrets
+from gpukit.validate import files, image, rules, secrets, source
 from gpukit.validate.container import from_devcontainer
 from gpukit.validate.problem import (
     COMPOSE,
@@ -39,7 +39,7 @@ from gpukit.validate.problem import (
     STACK,
     Problem,
 )
-from gpukit.validate.schema import schema_problems
+from gpukit.validate.schema import errors, schema_problems
 
 # Python and uv exit with 1 or 2 on their own errors, which must differ from FAILED
 PASSED = 0
@@ -54,6 +54,10 @@ KEYS = {
     "compose": (specification.COMPOSE, "Compose"),
     "compose.cpu": (specification.COMPOSE, "Compose"),
     "workflow": (specification.WORKFLOW, "GitHub's workflows"),
+    "kubernetes": (specification.KUBERNETES, "Kubernetes"),
+    "skypilot": (specification.SKYPILOT, "SkyPilot"),
+    "prometheus": (specification.PROMETHEUS, "Prometheus"),
+    "sbatch": ({"": specification.SBATCH}, "sbatch"),
 }
 # The host environment for which both files are read. They are compared for each way to set GPUS.
 HOST = {"HOME": "/home/you", "USER": "you", "BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"}
@@ -115,7 +119,7 @@ class Validation:
         self.unreadable: set[str] = set()
         self.loaded: dict[tuple[str, ...], Any] = {}
         modules = {name: self.module(name, what) for name, what in PARTS.items()}
-        self.validator = getattr(modules["jsonschema"], "Draft202012Validator", None)
+        self.jsonschema = modules["jsonschema"]
         self.yaml = modules["yaml"]
         self.toml = modules[TOML]
 
@@ -141,7 +145,7 @@ class Validation:
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
         else:
-            self.add(files.package, self.project, stack)
+            self.add(source.modules, self.project, stack)
             self.add(files.kept_out, self.project)  # `adopt` says how to add what the repository's own rules ignore
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
@@ -196,13 +200,16 @@ class Validation:
 
     def apply_schema(self, name: str, content: Any, schema: str, reported: Iterable[str] = ()) -> None:
         """Report what does not meet a schema, once for each place."""
-        if not self.validator or not schema or schema == "workflow":
+        if not self.jsonschema or not schema:
             return
-        definition = json.loads(pkgutil.get_data("gpukit.validate", f"schemas/{schema}.schema.json") or b"")
+        try:
+            definition = json.loads(pkgutil.get_data("gpukit.validate", f"schemas/{schema}.schema.json") or b"{}")
+        except OSError:  # only its keys are known
+            return
         seen = [*reported, *(problem.place for problem in self.found if problem.file == name)]
-        errors = list(self.validator(definition).iter_errors(content))
-        errors.sort(key=lambda error: ("additionalProperties", "type").count(error.validator), reverse=True)
-        for meant, problem in (each for error in errors for each in schema_problems(name, error, definition)):
+        found = list(errors(self.jsonschema, definition, content, self.project))
+        found.sort(key=lambda error: ("additionalProperties", "type").count(error.validator), reverse=True)
+        for meant, problem in (each for error in found for each in schema_problems(name, error, definition)):
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
                 seen += [problem.place, meant]
                 self.found.append(problem)
@@ -214,8 +221,8 @@ class Validation:
     # The files
 
     def scripts(self) -> None:
-        for name in files.SCRIPTS:
-            if self.path(name).is_file() and name not in self.unreadable:
+        for name in files.scripts(self.project):
+            if name not in self.unreadable:
                 self.add(files.script, self.project, name)
         if self.wheel:
             self.add(files.wheel, self.project)
@@ -232,12 +239,16 @@ class Validation:
         for name in files.generated(self.project):
             if name.startswith(".vscode/"):
                 self.content(name, devcontainer.parse)
+            elif name.endswith(".ipynb"):
+                self.content(name, json.loads)
+            elif name == files.SLURM:
+                self.content(name, files.batch_options, "sbatch")
             elif name.endswith((".yml", ".yaml")) and name not in (COMPOSE, COMPOSE_CPU) and self.yaml:
                 from gpukit.validate import compose
 
-                schema = "workflow" if name.startswith(".github/") else ""
-                read = partial(compose.parse, kind="BaseLoader", several=name == files.KUBERNETES)
-                content = self.content(name, read, schema)
+                schema = "workflow" if name.startswith(".github/") else files.SCHEMAS.get(name, "")
+                kind = "SafeLoader" if name in files.SCHEMAS else "BaseLoader"
+                content = self.content(name, partial(compose.parse, kind=kind, several=schema == "kubernetes"), schema)
                 if name == files.ANSWERS:
                     self.add(files.answers, content, stack)
 
@@ -257,6 +268,7 @@ class Validation:
             self.add(secrets.devcontainer, name, raw)
             self.add(files.env_files, self.project, name, config)
             self.add(files.initialize, self.project, name, raw, gpu)
+            self.add(files.lifecycle, self.project, name, raw)
             self.add(files.build, self.project, name, config)
             if name == CPU:
                 self.add(rules.without_gpu, raw, container)
@@ -357,8 +369,9 @@ class Validation:
 
 
 def same_cause(problem: Problem) -> tuple[str, ...]:
-    """Equal for problems with one cause: services of a compose file share what is written once, with an anchor."""
-    return (*problem._replace(place=re.sub(r"^/services/[^/]+/", "", problem.place)),)
+    """Equal for problems with one cause: in items of a list, and in services that share what is written once."""
+    place = re.sub(r"^/services/[^/]+/", "", problem.place)
+    return (*problem._replace(place=re.sub(r"/\d+(?=/|$)", "/*", place)),)
 
 
 def within(place: str, other: str) -> bool:

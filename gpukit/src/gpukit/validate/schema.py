@@ -1,13 +1,55 @@
-"""Problems found by a JSON schema, with the remedy that the schema states."""
+"""Problems found by a JSON schema, with the remedy that the schema states.
+
+A schema of ours has three keywords more than JSON Schema:
+
+    remedy      what to do if the rule fails
+    format      one of formats.py, or `path`, which must exist in the project
+    declared    the value is a name, or has names in it, that must stand elsewhere in the file:
+                `under` (the places: their keys, or their values), `also` (other names), `part` (a pattern for the
+                names in a text), `only` ("alike": if it resembles one that is there; "if any": if any is there)
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from gpukit.project.keys import values
 from gpukit.project.messages import alike
+from gpukit.validate.formats import FORMATS
 from gpukit.validate.problem import RESTORE, Problem, quoted
+
+
+def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any, project: Path) -> Iterable[Any]:
+    """What jsonschema finds in a file's content, with our keywords."""
+
+    def declared(_: Any, rule: Mapping[str, Any], instance: Any, __: Any) -> Iterator[Any]:
+        if not isinstance(instance, str):
+            return
+        there = [name for pattern in rule["under"] for name in values(content, pattern)]
+        known = [*there, *rule.get("also", [])]
+        for name in re.findall(rule.get("part", r"(?s)\A.*\Z"), instance):
+            meant = alike(name, known)
+            needed = {"alike": meant, "if any": there}.get(rule.get("only", ""), True)
+            if name not in known and "$" not in name and needed:
+                where = rule["under"][0][1:].removesuffix("/*/name")
+                cause = ValueError(f"did you mean `{meant}`?") if meant else None
+                yield jsonschema.ValidationError(f"{name} is not declared under {where}:", cause=cause)
+
+    def path(text: str) -> None:
+        if not re.match(r"[/~]|.*\$", text) and not (project / text).exists():
+            raise ValueError(f"{text} does not exist")
+
+    checker = jsonschema.FormatChecker(formats=())
+    for name, check in {**FORMATS, "path": path}.items():
+        checker.checks(name, raises=ValueError)(
+            lambda text, check=check: not isinstance(text, str) or check(text) or True
+        )
+    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"declared": declared})
+    return kind(definition, format_checker=checker).iter_errors(content)
 
 
 def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
@@ -45,6 +87,11 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
         what = "is empty"
     elif kind in ("not", "anyOf", "oneOf"):
         what = "is not allowed"
+    elif kind == "declared":
+        what = error.message
+        remedy = str(error.cause or remedy)
+    elif kind == "format":
+        what = str(error.cause)
     elif kind == "pattern" and isinstance(instance, str):
         what = f"{quoted(instance)} does not match the required format"
     else:
