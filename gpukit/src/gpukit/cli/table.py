@@ -105,17 +105,8 @@ exit code: 1 if files are in conflict (with --check: would be), or if nothing co
     "submit": Command(
         "add a training job to the queue of this machine",
         [
-            "--gpus",
-            "--priority",
-            "--after",
-            "--max-hours",
-            "--latest",
-            "-e",
-            "--on",
-            "--nodes",
-            "--queue",
-            "--json",
-            "CMD",
+            *("--gpus", "--priority", "--after", "--max-hours", "--latest", "-e"),
+            *("--on", "--nodes", "--queue", "--json", "CMD"),
         ],
         run_options=False,
         epilog="""\

@@ -70,9 +70,7 @@ def _problem(folder: Folder, ours: bool) -> Finding | None:
     if folder.usable:
         return None
     if folder.kind == "missing":
-        return problem(
-            "mount-source-not-creatable", f"{place}: not there, and you may not make it", expected, source=source
-        )
+        return problem("mount-source-not-creatable", f"{place}: you may not make it", expected, source=source)
     if folder.read_only:
         return problem("mount-source-not-readable", f"{place}: you may not read it", expected, source=source)
     return problem("mount-source-not-yours", f"{place}: you may not write to it", expected, source=source)
