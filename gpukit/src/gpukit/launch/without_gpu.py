@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 from gpukit.host.project import CPU
@@ -26,5 +27,6 @@ def is_wanted(name: str) -> bool:
         if answer.strip().lower() in ("y", "yes") or answer == "\n":
             return True
     # not the whole command line: over ssh, it has words that are not the user's
-    command = f"`./launch --cpu {name} ...`"
+    words = ["./launch", "--cpu", name, *(["run"] if name == "jobs" else [])]
+    command = f"`{shlex.join(words)} ...`"
     raise RefusalError(f"No NVIDIA GPU here. To use the CPU configuration: {command}", kind="gpu", id="no-gpu-here")

@@ -284,11 +284,14 @@ def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
 
 def read_files(steps: list[Instruction]) -> Iterator[Problem]:
     """What `pip install -r` reads must be in the image by then, and the workspace is mounted only later."""
+    folder = False  # whether the last COPY was of a folder, which may hold it
     for step in steps:
+        if step.name in ("COPY", "ADD"):
+            folder = re.search(r"(^|\s)(\.|\S*/)\s", step.rest) is not None
         for file in re.findall(r"\s(?:-r|--requirement)[ =]?([\w./-]+\.\w+)", step.rest) if step.name == "RUN" else ():
             others = [each.rest for each in steps if each is not step and each.name in ("COPY", "ADD", "RUN")]
-            given = any(Path(file).name in each or re.search(r"(^|\s)\.\s", each) for each in others)
-            if file.startswith("/workspace/") or (not given and step.rest.count(Path(file).name) == 1):
+            made = any(Path(file).name in each for each in others) or step.rest.count(Path(file).name) > 1
+            if file.startswith("/workspace/") or not (made or folder):
                 what = f"{file} is not in the image when it is built"
                 remedy = "add the packages to pyproject.toml, or COPY the file before this line"
                 yield Problem(DOCKERFILE, f"line {step.line}", what, remedy)
