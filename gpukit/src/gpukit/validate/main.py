@@ -21,7 +21,7 @@ from typing import Any
 
 from gpukit.host import uv
 from gpukit.project import devcontainer, keys, specification, support
-from gpukit.project.location import ADOPTED, is_adopted, located, place
+from gpukit.project.location import ADOPTED, is_adopted, located, place, renamed
 from gpukit.project.messages import RefusalError, say
 from gpukit.validate import files, image, rules, secrets, source
 from gpukit.validate.container import from_devcontainer
@@ -101,9 +101,7 @@ def run(project: Path, wheel: bool = True, brief: bool = False) -> int:
 
 def relocated(text: str, project: Path) -> str:
     """A sentence with the files where this project has them."""
-    for name in sorted(ADOPTED, key=len, reverse=True) if is_adopted(project) else ():
-        text = re.sub(rf"(?<![\w./-]){re.escape(name)}(?![\w.-]*\w)", ADOPTED[name], text)
-    return text
+    return renamed(text, ADOPTED) if is_adopted(project) else text
 
 
 class Validation:
