@@ -401,7 +401,7 @@ LEGAL = {
     "no entrypoint": ("Dockerfile", END, "\nENTRYPOINT []\n"),
     "mounts of a build": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN --mount=target=/t --mount=type=ssh,required --mount=type=$K,target=/k echo type=x\nWORKDIR /workspace"),
     "more in initialize.sh": (INITIALIZE, END, "\nif false; then\nexit 1\nfi\nnvidia-smi || true\ngit config x y\nown-tool\ncat <<EOF >/dev/null\nHello\nEOF\nexit 0\n"),
-    "more for Slurm": (SLURM, "\n#SBATCH --nodes", "\n##SBATCH --nods=1\n# SBATCH --x\n#SBATCH -p gpu\n#SBATCH --part=gpu\n#SBATCH --mem=0\n#SBATCH --tres-per-task=cpu:1\n#SBATCH --nodes"),
+    "more for Slurm": (SLURM, "\n#SBATCH --nodes", "\n##SBATCH --nods=1\n# SBATCH --x\n#SBATCH -p gpu\n#SBATCH --part=gpu\n#SBATCH --mem=\"64G\"\n#SBATCH --tres-per-task=cpu:1\n#SBATCH --nodes"),
     "another shell": ("launch", "#!/bin/sh", "#! /usr/bin/env -S bash"),
     "variables of a service": (COMPOSE, "    init: true\n    command", "    init: true\n    labels: [\"a=$${HOME\", \"b=${A:-{x}}\", \"c=${B:-${C:-1}}\"]\n    command"),
     "flags of instructions": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN --security=sandbox [ -d /etc ] && true\nCOPY --link --chmod=755 stack.json $HOME/\n"
@@ -431,7 +431,7 @@ LEGAL = {
     "another claim": (KUBERNETES, re.compile(r"claimName: \S+"), "claimName: storage"),
     "another amount": (KUBERNETES, 'cpu: "4"', "cpu: 500m"),
     "profiles on one port": (COMPOSE, "\n  mlflow:", "".join(f"\n  {a}:\n    image: x\n    profiles: [{a}]\n    ports: ['127.0.0.1:9:9']" for a in "ab") + "\n  mlflow:"),
-    "what a build reads": ("Dockerfile", "\nWORKDIR /workspace", '\nCOPY ["apt.txt","/t/"]\nRUN --mount=type=bind,target=/src cp -r /opt/conf.d /t; pip install -r /src/all.txt; \\\n\\\n    # a comment\n    echo b\nWORKDIR /workspace'),
+    "what a build reads": ("Dockerfile", "\nWORKDIR /workspace", '\nARG ARCHS=9.0\nENV TORCH_CUDA_ARCH_LIST=${ARCHS}\nCOPY ["apt.txt","/t/"]\nRUN --mount=type=bind,target=/src cp -r /opt/conf.d /t; pip install -r /src/all.txt; \\\n\\\n    # a comment\n    echo b\nWORKDIR /workspace'),
     "variables, and words of bash in a text": (INITIALIZE, "mkdir -p outputs", '. ./own.env\necho "the source of $NAME, set by own.env"\npython x || python3 x\n[ -z "${SCRATCH:-}" ] || mkdir -p "$SCRATCH"\nmkdir -p outputs'),
     "modules in comments": (WORKFLOW, END, "# python -m my_gpu_project.later\n"),
     "files that only this machine has": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: [.devcontainer/host.env, .env]"),

@@ -167,7 +167,7 @@ def batch_options(text: str) -> dict[str, str]:
             begins = [each for each in SBATCH.split() if each.startswith(name)]
             name = name if name in begins else begins[0] if begins else SBATCH_SHORT.get(name, name)
             if not name.startswith("-"):
-                found[name] = match[3]
+                found[name] = match[3].strip("\"'")
     return found
 
 

@@ -295,7 +295,7 @@ def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterato
     for step in steps:
         match = ARCHITECTURES.search(step.rest) if step.name == "ENV" else None
         listed = {each.replace("+PTX", "").rstrip("af") for each in re.split(r"[;\s]", match[1])} if match else set()
-        if match and not wanted <= listed:
+        if match and "$" not in match[1] and not wanted <= listed:
             what = f"compiles for {match[1]}, and {STACK} says {', '.join(sorted(wanted))}"
             remedy = f'write TORCH_CUDA_ARCH_LIST="{";".join(sorted(wanted))}"'
             yield Problem(DOCKERFILE, f"line {step.line}", what, remedy)
