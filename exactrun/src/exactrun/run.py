@@ -700,7 +700,8 @@ class Run:
             "this run",
         )
         ranks = self._of_all_ranks(mine)
-        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects, self._others)):
+        others = self._others.difference(self._optimizers.values())  # some are kept after their first step
+        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects, others)):
             self.say(text)
         weights = dict[str, Tensor]()
         kept = dict[str, Any]()
