@@ -64,10 +64,18 @@ def test_lines_are_at_most_one_a_second_and_the_last() -> None:
     assert out.getvalue().startswith("step 100/100") and out.getvalue().count("\n") == 1
 
 
+def test_a_line_has_only_what_is_known() -> None:
+    out = io.StringIO()
+    progress = Progress(1, stream=out)
+    progress.step(1)
+    progress.report(1)
+    assert out.getvalue() == "step 1/1\n"
+
+
 def test_a_bar_on_a_terminal() -> None:
     out = Terminal()
     threads = threading.active_count()
-    with Progress(100, 50, stream=out) as progress:
+    with Progress(100, stream=out) as progress:
         for step in range(51, 81):
             progress.step(step)
             progress.report(step, 1 / step)

@@ -6,6 +6,7 @@ tuples, lists, and dicts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -25,7 +26,8 @@ def samples(batch: Any) -> int:
             if isinstance(one, kind) and getattr(one, "ndim", 1):
                 return len(one)
     if leaves:
-        raise SplitError(f"the number of samples in this {type(batch).__name__} cannot be determined")
+        kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in leaves))
+        raise SplitError(f"the number of samples cannot be determined from {kinds}: tensors and lists in dicts show it")
     return 0
 
 
@@ -33,7 +35,7 @@ def split(batch: Any, sizes: list[int]) -> list[Any]:
     """The batch in parts of `sizes` samples, in order; tensors are views.
 
     Values that are neither tensors nor lists are in every part. SplitError if the length of a tensor is not the number
-    of samples, or for objects that hold tensors, such as graphs.
+    of samples, or for objects that hold tensors, such as graphs, and mappings other than a dict.
     """
     leaves, structure = tree_flatten(batch, is_leaf=_is_plain)
     split = [_split(one, sizes) for one in leaves]
@@ -55,6 +57,8 @@ def _split(value: Any, sizes: list[int]) -> list[Any]:
     if isinstance(value, (list, tuple)) and len(value) == total:
         starts = [sum(sizes[:number]) for number in range(len(sizes))]
         return [value[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    if isinstance(value, Mapping):
+        raise SplitError(f"the samples of a {type(value).__name__} cannot be separated: give `dict(batch)` instead")
     if not isinstance(value, Tensor) and (hasattr(value, "to") or getattr(value, "shape", ())):
         raise SplitError(f"the samples of a {type(value).__name__} cannot be separated")
     return [value] * len(sizes)

@@ -27,7 +27,7 @@ class Progress:
     False on all ranks but the first, to print nothing. `device`: of the model, for observers."""
 
     def __init__(
-        self, total: int | None, done: int = 0, *, samples: int = 1, shown: bool = True, stream: TextIO | None = None
+        self, total: int | None, *, samples: int = 1, shown: bool = True, stream: TextIO | None = None
     ) -> None:
         self.total = total
         self.samples = samples
@@ -36,10 +36,12 @@ class Progress:
         self.stream = stream or sys.stdout
         self.drawn = shown and tqdm is not None and (self.stream.isatty() or JUPYTER)
         self.bar: Any = None
-        self.printed = done, time.monotonic()  # the steps done when a line was printed, and the time
+        self.printed: tuple[int, float] | None = None  # the steps done at the last line or the first step, and the time
 
     def step(self, done: int) -> None:
         """Call this after each step."""
+        if self.printed is None:
+            self.printed = done, time.monotonic()  # the first step may compile, and what was before it does not count
         if self.drawn:
             if self.bar is None:
                 self.bar = _bar(total=self.total, initial=done - 1, unit="step", file=self.stream, leave=JUPYTER)
@@ -55,8 +57,8 @@ class Progress:
         elif self.shown and (done == self.total or now - printed_at >= BETWEEN):
             self.printed = done, now
             steps = f"step {done}/{self.total}" if self.total else f"step {done}"
-            rate = (done - before) / max(now - printed_at, 1e-9) * self.samples
-            self.say(f"{steps}  {shown}  {rate:,.0f} samples/s")
+            rate = (done - before) * self.samples / max(now - printed_at, 1e-9)
+            self.say("  ".join(filter(None, (steps, shown, f"{rate:,.0f} samples/s" if rate else ""))))
 
     def say(self, text: str) -> None:
         """Print a message, above the bar. Training continues without a reader (Ctrl-C also ends the `tee` of
@@ -104,4 +106,5 @@ def _bar(**how: Any) -> Any:
     class Bar(tqdm):
         monitor_interval = 0  # no thread, beside which workers would be forked
 
-    return Bar(dynamic_ncols=True, **how)
+    # Without that thread, the number of steps between two drawings would not fall when the steps become slower.
+    return Bar(dynamic_ncols=True, miniters=1, **how)

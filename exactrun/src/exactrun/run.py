@@ -202,7 +202,7 @@ class Run:
         self._others = WeakSet[Optimizer]()  # that are not kept
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
-        self.progress = Progress(self.last, self._completed, shown=shown)
+        self.progress = Progress(self.last, shown=shown)
         for message in self.saved.passed_over if self.saved else ():
             self.say(message)
         self.say(f"Resuming {self.folder} at step {self._completed}." if self.saved else f"Starting {self.folder}.")
@@ -700,7 +700,8 @@ class Run:
             "this run",
         )
         ranks = self._of_all_ranks(mine)
-        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects, self._others)):
+        others = self._others.difference(self._optimizers.values())  # some are kept after their first step
+        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects, others)):
             self.say(text)
         weights = dict[str, Tensor]()
         kept = dict[str, Any]()
