@@ -591,8 +591,7 @@ def test_build_uses_launch(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
     log = tmp_path / "log"
     launch = plain / "launch"
     launch.write_text(
-        f'#!/bin/sh\n# in place of run_from_wheel\necho "$@" >> {log}\n'
-        'for last; do :; done\neval "exit \\${CODE_$last:-0}"\n',
+        f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\neval "exit \\${{CODE_$last:-0}}"\n',
         encoding="utf-8",
     )
     launch.chmod(0o755)

@@ -53,8 +53,13 @@ def named(text: str) -> str:
     folder = find_root()
     if folder is None or not is_adopted(folder):
         return text
-    names = "|".join(map(re.escape, sorted(NAMED, key=len, reverse=True)))
-    return re.sub(rf"(?<![\w./-])(?:{names})(?![\w-]|\.\w)", lambda found: NAMED[found[0]], text)
+    return renamed(text, NAMED)
+
+
+def renamed(text: str, names: dict[str, str]) -> str:
+    """A sentence with other names of files."""
+    words = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w./-])(?:{words})(?![\w-]|\.\w)", lambda found: names[found[0]], text)
 
 
 def project_of(folder: Path) -> Path:

@@ -212,9 +212,10 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     with contextlib.suppress(ConfigError):
         for variable, value in env_file(project / HOST_ENV):
             host = re.match(r"https?://([A-Za-z][\w-]*)(?=[:/]|$)", value or "")
-            if host and host[1] not in (*services, "localhost"):
+            meant = alike(host[1], services) if host and host[1] not in services else ""
+            if host and meant:  # any other may be a machine in the network
                 what = f"{variable} in {HOST_ENV} names the service {host[1]}, which is not here"
-                yield Problem(COMPOSE, "/services", what, f"add {host[1]}, or change {variable}")
+                yield Problem(COMPOSE, "/services", what, f"rename {meant}, or change {variable}")
 
 
 def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
@@ -222,8 +223,6 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
     used: dict[str, str] = {}
     for key, entry in services.items():
         for port in entry.get("ports") or [] if not entry.get("profiles") else []:
-            if any(int(number) > 65535 for number in re.findall(r"\d{5,9}", str(port))):
-                yield Problem(COMPOSE, f"/services/{key}/ports", f"there is no port {port}", "write one below 65536")
             match = re.search(r"(\d+)\}?:\d+(/udp)?(?:/tcp)?$", str(port))  # 127.0.0.1:${PORT:-5000}:5000
             if match and used.setdefault("".join(match.groups("")), key) != key:
                 what = f"port {match[1]} is also that of the service {used[match[1]]}"

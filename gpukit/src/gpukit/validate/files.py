@@ -59,14 +59,8 @@ NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS) 
 SLURM = "cluster/train.sbatch"
 SCHEMAS = {"cluster/job.yaml": "kubernetes", "cluster/sky.yaml": "skypilot", "monitoring/alerts.yml": "prometheus"}
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
-PATTERNS = (SLURM, *SCHEMAS, ".vscode/*.json", ".github/workflows/*.yml")
-PATTERNS += ("src/**/*.py", "notebooks/*.ipynb", ".devcontainer/*.sh")  # the user's, which a start needs
-# What initialize.sh must not have, since `sh` may be any shell, and what is meant
-BASH = {"source": ".", "[[": "[", "==": "=", "pushd": "cd", "declare": "NAME=VALUE", "shopt": "set"}
-ALWAYS = "HOME PATH PWD USER LOGNAME SHELL TERM IFS OPTARG OPTIND PPID"  # variables that need no default
+PATTERNS = (SLURM, *SCHEMAS, ".vscode/*.json", ".github/workflows/*.yml", ".devcontainer/*.sh")
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
-COMMANDS = ("mkdir", "umask", "ln", "touch", "docker")  # of initialize.sh, whether this machine has them or not
-MISSING = 'for name; do command -v "$name" >/dev/null || echo "$name"; done'
 UNIX = (*SCRIPTS, APT)  # no program reads these with the line ends of Windows
 NO_MARK = (*UNIX, STACK, PYPROJECT)  # nor these with a byte order mark
 
@@ -148,49 +142,6 @@ def script(project: Path, name: str) -> Iterator[Problem]:
         if name in STARTED and not (interpreter and any(word.endswith("sh") for word in words)):
             what = "does not begin with the shell that runs it"
             yield Problem(name, "line 1", what, f"write `#!/usr/bin/env {shell}`")
-        if name == LAUNCH and "run_from_wheel" not in text:
-            yield Problem(name, "", "does not run gpukit", RESTORE)
-        if name == INITIALIZE:
-            yield from commands(text)
-            yield from portable(text)
-
-
-def commands(text: str) -> Iterator[Problem]:
-    """Commands of initialize.sh that are not there and resemble one that is, and an end before its last line."""
-    lines = text.splitlines()
-    functions = re.findall(r"(?m)^(\w+) *\(\)", text)
-    bare = re.sub(r"\"[^\"\n]*\"|'[^'\n]*'|(?m:#.*)", "x", text)
-    words = dict.fromkeys(re.findall(r"(?m)(?:^|\|\||&&) *([a-z][\w-]*)(?= |$)", bare))
-    missing = subprocess.run(["sh", "-c", MISSING, "sh", *words], capture_output=True, text=True).stdout.split()
-    known = [*functions, *(word for word in words if word not in missing), *COMMANDS]
-    for word in missing:
-        meant = "" if word in known else alike(word, known)
-        if meant:
-            number = next(number for number, line in enumerate(lines, 1) if word in line.split())
-            yield Problem(INITIALIZE, f"line {number}", f"there is no command `{word}`", f"did you mean `{meant}`?")
-    for number, line in enumerate(lines, 1):
-        end = re.match(r"exit\b *([1-9]?)", line)
-        if not end or not (end[1] or number < len(lines)):
-            continue
-        above = "\n".join(lines[:number])  # which the shell cannot read if the line is part of a function or an `if`
-        if not subprocess.run(["sh", "-n"], input=above, text=True, stderr=subprocess.DEVNULL).returncode:
-            what = "ends here, so that the container does not start" if end[1] else "ends before its last line"
-            yield Problem(INITIALIZE, f"line {number}", what, "remove the `exit`")
-            return
-
-
-def portable(text: str) -> Iterator[Problem]:
-    """What not every sh has, and variables of the environment without which `set -u` ends initialize.sh."""
-    assigned = {*ALWAYS.split(), *re.findall(r"\b(\w+)=|\bfor (\w+) in|\bread (?:-r )?(\w+)", text)}
-    known = {name for names in assigned for name in ([names] if isinstance(names, str) else names)}
-    for number, line in enumerate(text.splitlines(), 1):
-        bare = re.sub(r"(^|\s)#.*|'[^']*'|\$\(\(.*?\)\)", "", line)
-        for word in [word for word in bare.split() if word in BASH][:1]:
-            yield Problem(INITIALIZE, f"line {number}", f"sh has no `{word}`", f"write `{BASH[word]}`")
-        for name in re.findall(r"\$\{?([A-Z][A-Z\d_]*)(?![\w:+-])", bare):
-            if name not in known:
-                what = f"ends here if {name} is not set"
-                yield Problem(INITIALIZE, f"line {number}", what, f"write `${{{name}:-VALUE}}`")
 
 
 def batch_options(text: str) -> dict[str, str]:
@@ -216,7 +167,7 @@ def batch_options(text: str) -> dict[str, str]:
             begins = [each for each in SBATCH.split() if each.startswith(name)]
             name = name if name in begins else begins[0] if begins else SBATCH_SHORT.get(name, name)
             if not name.startswith("-"):
-                found[name] = match[3]
+                found[name] = match[3].strip("\"'")
     return found
 
 
@@ -362,12 +313,12 @@ def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
 
 
 def lifecycle(project: Path, name: str, raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """Scripts of the project that a command of the configuration starts."""
+    """The script of the project with which a command of the configuration begins."""
     for key, command in raw.items():
-        words = json.dumps(command) if key.endswith("Command") and key != "initializeCommand" else ""
-        for script in re.findall(r"(?<![\w/.$}-])(?:\./)?((?:[\w.-]+/)+[\w.-]+\.(?:sh|py))(?![\w/])", words):
-            if not (project / script).is_file():
-                yield Problem(name, f"/{key}", f"{script} does not exist", "correct the path, or create the file")
+        text = command if isinstance(command, str) and key != "initializeCommand" else ""
+        script = re.match(r"(?:bash |sh |python3? )?(?:\./)?((?:[\w.-]+/)+[\w.-]+\.(?:sh|py))(?=\s|$)", text)
+        if script and not (project / script[1]).is_file():
+            yield Problem(name, f"/{key}", f"{script[1]} does not exist", "correct the path, or create the file")
 
 
 def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: Mapping[str, Any]) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Callable
 
+from gpukit.project.messages import alike
 from gpukit.project.specification import EVENTS
 
 # A field of cron: its name, its range, and the names of its values
@@ -19,14 +20,6 @@ CRON = (
     ("day of the month", 1, 31, ""),
     ("month", 1, 12, "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"),
     ("day of the week", 0, 7, "SUN MON TUE WED THU FRI SAT"),
-)
-# What an expression of a workflow may name
-# (https://docs.github.com/actions/reference/workflows-and-actions/contexts and .../expressions, read 2026-11-26)
-CONTEXTS = "github env vars job jobs steps runner secrets strategy matrix needs inputs true false null NaN Infinity"
-FUNCTIONS = "contains startsWith endsWith format join toJSON fromJSON hashFiles case success always cancelled failure"
-TOKEN = re.compile(
-    r"\s*(?:'(?:[^']|'')*'|(?P<name>\.?\s*[A-Za-z_][\w-]*)(?P<call>\s*\()?"
-    r"|(?P<sign>&&|\|\||[=!<>]=|[<>!()\[\],*]|\.\*)|0x[\dA-Fa-f]+|-?\d[\d.eE+-]*|(?P<wrong>.))"
 )
 
 
@@ -43,42 +36,10 @@ def cron(text: str) -> None:
                 raise ValueError(f"{part!r} is not a {name}, {least} to {most}")
 
 
-def template(text: str) -> None:
-    """A text with expressions in ${{ }}."""
-    for begin in [match.end() for match in re.finditer(r"\$\{\{", text)]:
-        end = re.match(r"(?:'(?:[^']|'')*'|[^'])*?\}\}", text[begin:])
-        if not end:
-            raise ValueError("an expression has no closing }}")
-        expression(end[0][:-2])
-
-
-def condition(text: str) -> None:
-    """An `if:`, which is an expression with or without ${{ }}."""
-    if "${{" in text:
-        template(text)
-    else:
-        expression(text)
-
-
-def expression(text: str) -> None:
-    depth = 0
-    for match in TOKEN.finditer(text.strip()):
-        name = match["name"] or ""
-        if match["wrong"]:
-            raise ValueError(f"an expression has no `{match['wrong']}` alone; its texts are in single quotes")
-        known = FUNCTIONS if match["call"] else CONTEXTS
-        if name and not name.startswith(".") and name.lower() not in known.lower().split():
-            raise ValueError(f"an expression has no {'function' if match['call'] else 'context'} `{name}`")
-        depth += bool(match["call"]) + (match["sign"] == "(") - (match["sign"] == ")")
-        if depth < 0:
-            break
-    if depth:
-        raise ValueError("an expression has a parenthesis without its counterpart")
-
-
 def event(text: str) -> None:
-    if text not in EVENTS.split():
-        raise ValueError(f"there is no event {text}")
+    meant = "" if text in EVENTS.split() else alike(text, EVENTS.split())
+    if meant:  # GitHub adds events
+        raise ValueError(f"there is no event {text}, but there is {meant}")
 
 
 def shell(text: str, program: str = "bash") -> None:
@@ -97,8 +58,6 @@ def shell(text: str, program: str = "bash") -> None:
 
 FORMATS: dict[str, Callable[[str], None]] = {
     "cron": cron,
-    "template": template,
-    "condition": condition,
     "bash": shell,
     "event": event,
 }

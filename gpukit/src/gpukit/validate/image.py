@@ -111,7 +111,6 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
     yield from entrypoint(steps)
     yield from copies(project, steps)
-    yield from read_files(steps)
     yield from architectures(steps, stack)
 
 
@@ -142,9 +141,7 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
                 return Problem(DOCKERFILE, f"line {step.line}", what, 'write it as ["one", "two"]')
         elif step.name in ("ENV", "LABEL") and re.match(r"\w+\s+=", step.rest):
             return Problem(DOCKERFILE, f"line {step.line}", f"{step.name} has a space before its =", "write NAME=VALUE")
-        elif step.name == "EXPOSE" and not all(re.match(r"\d|\$", word) for word in words):
-            return Problem(DOCKERFILE, f"line {step.line}", "EXPOSE takes numbers of ports", "write a number")
-        elif step.name in ("COPY", "ADD") and len(words) < 2:
+        elif step.name in ("COPY", "ADD") and len(words) < 2 and not step.rest.startswith("["):
             what = f"{step.name} needs what it copies and where to"
             return Problem(DOCKERFILE, f"line {step.line}", what, "add the place, such as `./`")
     return None
@@ -194,13 +191,7 @@ def wrong_flag(steps: list[Instruction]) -> Problem | None:
 def undefined(steps: list[Instruction]) -> Problem | None:
     """A variable that only resembles one of ARG or ENV. Those of RUN are the shell's."""
     known = [name for step in steps if step.name in ("ARG", "ENV") for name in re.findall(r"(?<!\S)(\w+)", step.rest)]
-    first = next((index for index, step in enumerate(steps) if step.name == "FROM"), 0)
-    before = [word.partition("=")[0] for step in steps[:first] for word in step.rest.split()]
     for step in steps:
-        for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name == "FROM" else ():
-            if name in known and name not in before:
-                what = f"FROM knows no {name}, because its ARG is not above the first FROM"
-                return Problem(DOCKERFILE, f"line {step.line}", what, f"move `ARG {name}` there")
         for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name in EXPANDED else ():
             meant = alike(name, known, 0.9)
             if meant and name not in known and not PREDEFINED.fullmatch(name):
@@ -282,21 +273,6 @@ def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
                 yield Problem(".dockerignore", "", what, f"add the line `!{source}`")
 
 
-def read_files(steps: list[Instruction]) -> Iterator[Problem]:
-    """What `pip install -r` reads must be in the image by then, and the workspace is mounted only later."""
-    folder = False  # whether the last COPY was of a folder, which may hold it
-    for step in steps:
-        if step.name in ("COPY", "ADD"):
-            folder = re.search(r"(^|\s)(\.|\S*/)\s", step.rest) is not None
-        for file in re.findall(r"\s(?:-r|--requirement)[ =]?([\w./-]+\.\w+)", step.rest) if step.name == "RUN" else ():
-            others = [each.rest for each in steps if each is not step and each.name in ("COPY", "ADD", "RUN")]
-            made = any(Path(file).name in each for each in others) or step.rest.count(Path(file).name) > 1
-            if file.startswith("/workspace/") or not (made or folder):
-                what = f"{file} is not in the image when it is built"
-                remedy = "add the packages to pyproject.toml, or COPY the file before this line"
-                yield Problem(DOCKERFILE, f"line {step.line}", what, remedy)
-
-
 def patterns(path: Path) -> list[str]:
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     return [line.strip().lstrip("/") for line in lines if line.strip() and not line.startswith("#")]
@@ -319,7 +295,7 @@ def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterato
     for step in steps:
         match = ARCHITECTURES.search(step.rest) if step.name == "ENV" else None
         listed = {each.replace("+PTX", "").rstrip("af") for each in re.split(r"[;\s]", match[1])} if match else set()
-        if match and not wanted <= listed:
+        if match and "$" not in match[1] and not wanted <= listed:
             what = f"compiles for {match[1]}, and {STACK} says {', '.join(sorted(wanted))}"
             remedy = f'write TORCH_CUDA_ARCH_LIST="{";".join(sorted(wanted))}"'
             yield Problem(DOCKERFILE, f"line {step.line}", what, remedy)

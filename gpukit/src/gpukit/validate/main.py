@@ -21,7 +21,7 @@ from typing import Any
 
 from gpukit.host import uv
 from gpukit.project import devcontainer, keys, specification, support
-from gpukit.project.location import ADOPTED, is_adopted, located, place
+from gpukit.project.location import ADOPTED, is_adopted, located, place, renamed
 from gpukit.project.messages import RefusalError, say
 from gpukit.validate import files, image, rules, secrets, source
 from gpukit.validate.container import from_devcontainer
@@ -101,9 +101,7 @@ def run(project: Path, wheel: bool = True, brief: bool = False) -> int:
 
 def relocated(text: str, project: Path) -> str:
     """A sentence with the files where this project has them."""
-    for name in sorted(ADOPTED, key=len, reverse=True) if is_adopted(project) else ():
-        text = re.sub(rf"(?<![\w./-]){re.escape(name)}(?![\w.-]*\w)", ADOPTED[name], text)
-    return text
+    return renamed(text, ADOPTED) if is_adopted(project) else text
 
 
 class Validation:
@@ -207,7 +205,7 @@ class Validation:
         except OSError:  # only its keys are known
             return
         seen = [*reported, *(problem.place for problem in self.found if problem.file == name)]
-        found = list(errors(self.jsonschema, definition, content, self.project))
+        found = list(errors(self.jsonschema, definition, content))
         found.sort(key=lambda error: ("additionalProperties", "type").count(error.validator), reverse=True)
         for meant, problem in (each for error in found for each in schema_problems(name, error, definition)):
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
@@ -239,8 +237,6 @@ class Validation:
         for name in files.generated(self.project):
             if name.startswith(".vscode/"):
                 self.content(name, devcontainer.parse)
-            elif name.endswith(".ipynb"):
-                self.content(name, json.loads)
             elif name == files.SLURM:
                 self.content(name, files.batch_options, "sbatch")
             elif name.endswith((".yml", ".yaml")) and name not in (COMPOSE, COMPOSE_CPU) and self.yaml:

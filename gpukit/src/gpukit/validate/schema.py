@@ -3,7 +3,7 @@
 A schema of ours has three keywords more than JSON Schema:
 
     remedy      what to do if the rule fails
-    format      one of formats.py, or `path`, which must exist in the project
+    format      one of formats.py
     declared    the value is a name, or has names in it, that must stand elsewhere in the file:
                 `under` (the places: their keys, or their values), `also` (other names), `part` (a pattern for the
                 names in a text), `only` ("alike": if it resembles one that is there; "if any": if any is there)
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from gpukit.project.keys import values
@@ -23,7 +22,7 @@ from gpukit.validate.formats import FORMATS
 from gpukit.validate.problem import RESTORE, Problem, quoted
 
 
-def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any, project: Path) -> Iterable[Any]:
+def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any) -> Iterable[Any]:
     """What jsonschema finds in a file's content, with our keywords."""
 
     def declared(_: Any, rule: Mapping[str, Any], instance: Any, __: Any) -> Iterator[Any]:
@@ -39,12 +38,8 @@ def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any, project
                 cause = ValueError(f"did you mean `{meant}`?") if meant else None
                 yield jsonschema.ValidationError(f"{name} is not declared under {where}:", cause=cause)
 
-    def path(text: str) -> None:
-        if not re.match(r"[/~]|.*\$", text) and not (project / text).exists():
-            raise ValueError(f"{text} does not exist")
-
     checker = jsonschema.FormatChecker(formats=())
-    for name, check in {**FORMATS, "path": path}.items():
+    for name, check in FORMATS.items():
         checker.checks(name, raises=ValueError)(
             lambda text, check=check: not isinstance(text, str) or check(text) or True
         )
