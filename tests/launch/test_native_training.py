@@ -105,7 +105,7 @@ def test_killed_and_resumed_to_the_bit(trained: Trained) -> None:
 
 def test_verify_finds_nothing_wrong(trained: Trained) -> None:
     """And what it skips, it skips for want of a GPU or of a container."""
-    skipped = ("user", "mounts", "read-only", "limits", "jupyter")
+    skipped = ("user", "mounts", "limits", "jupyter")
     said = json.loads(trained.launch("verify", "--quick", "--json"))
     found = {each["id"]: each for each in said["findings"]}
     assert not [each for each in found.values() if each["status"] == "FAIL"]

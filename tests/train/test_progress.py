@@ -28,12 +28,12 @@ from gpukit.track.curve import curve
 
 
 class Terminal(io.StringIO):
-    """A terminal of 100 columns."""
+    """A terminal; one of 0 columns does not say how wide it is, as a container's at its start."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: int = 100) -> None:
         super().__init__()
         _, self.terminal = pty.openpty()
-        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30 if columns else 0, columns, 0, 0))
 
     def isatty(self) -> bool:
         return True
@@ -72,8 +72,9 @@ def test_a_line_has_only_what_is_known() -> None:
     assert out.getvalue() == "step 1/1\n"
 
 
-def test_a_bar_on_a_terminal() -> None:
-    out = Terminal()
+@pytest.mark.parametrize("columns", [100, 0])
+def test_a_bar_on_a_terminal(columns: int) -> None:
+    out = Terminal(columns)
     threads = threading.active_count()
     with Progress(100, stream=out) as progress:
         for step in range(51, 81):

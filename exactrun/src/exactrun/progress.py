@@ -106,5 +106,8 @@ def _bar(**how: Any) -> Any:
     class Bar(tqdm):
         monitor_interval = 0  # no thread, beside which workers would be forked
 
+    stream = how["file"]
+    known = not stream.isatty() or os.get_terminal_size(stream.fileno()).columns  # otherwise, tqdm draws nothing
+    size = {"dynamic_ncols": True} if known else {"ncols": 80, "nrows": 24}
     # Without that thread, the number of steps between two drawings would not fall when the steps become slower.
-    return Bar(dynamic_ncols=True, miniters=1, **how)
+    return Bar(miniters=1, **size, **how)
