@@ -139,7 +139,8 @@ class Pass(Iterator[Any]):
     def _open(self, taken: list[Any] | None) -> None:
         """Start to read, from a state or (None) from the start."""
         source = self.source
-        self.done, state = taken or (0, None)
+        self.done = taken[0] if taken else 0
+        state = taken[1] if taken else None
         self.digest = 0
         loader = isinstance(source, DataLoader)
         if loader:
