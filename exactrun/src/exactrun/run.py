@@ -515,7 +515,7 @@ class Run:
         if self._trial is not None:
             self._due = bool(self._trial.step(self, loss)) or self._due
         else:
-            self._due = self._due or self._is_due(metrics)
+            self._due = self._is_due(metrics) or self._due
         number = self._stop.number * settled
         due = self._due and settled
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
