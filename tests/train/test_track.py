@@ -224,17 +224,15 @@ FULL = """
 
 
 @pytest.mark.parametrize("for_ever", [False, True])
-def test_metrics_that_cannot_be_written_are_written_later_without_a_traceback(for_ever: bool, tmp_path: Path) -> None:
+def test_metrics_that_cannot_be_written_are_counted_and_later_ones_are_written(for_ever: bool, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     done = python(f"    FOR_EVER = {for_ever}\n" + FULL, tmp_path)
     said = done.stdout.splitlines()
     assert done.stderr == "" and "metrics.jsonl cannot be written (" in said[0] and said[-1] == "False"
     assert {line.split()[0] for line in said[1:-1]} >= {"TensorBoard"}
     steps = [step for step, _ in losses(tmp_path)]
-    if for_ever:
-        assert "lacks the last " in done.stdout and len(steps) < 40
-    else:
-        assert steps == [*range(1, 41)]
+    assert "metrics.jsonl lacks " in done.stdout
+    assert steps[0] == 1 and len(steps) < 40 and (steps[-1] == 40) != for_ever
 
 
 # In a process of its own.

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -198,7 +198,6 @@ class Run:
         self._own_settings: dict[str, Settings] = {}  # those that this run shall use instead of the saved ones
         self._back = set[str]()  # what is restored
         self._kept_in = dict[str, int]()  # what is kept -> the steps before: a loop's body may make it anew each time
-        self._others = WeakSet[Optimizer]()  # that are not kept
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
         self.progress = Progress(self.last, shown=shown)
@@ -672,10 +671,9 @@ class Run:
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
         # One that wraps another, as SAM does, has its groups, and is not always stepped itself.
         first = optimizer.param_groups[0]
-        stepped = [name for name, one in self._optimizers.items() if one.param_groups[0] is first]
-        self._stepped.update(dict.fromkeys(stepped, self._completed))
-        if not stepped:
-            self._others.add(optimizer)
+        for name, one in self._optimizers.items():
+            if one.param_groups[0] is first:
+                self._stepped[name] = self._completed
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
         return {
@@ -713,8 +711,7 @@ class Run:
             "this run",
         )
         ranks = self._of_all_ranks(mine)
-        others = self._others.difference(self._optimizers.values())  # some are kept after their first step
-        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects, others)):
+        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects)):
             self.say(text)
         weights = dict[str, Tensor]()
         kept = dict[str, Any]()

@@ -36,7 +36,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import rotate_checkpoints
 
-from exactrun import checkpoint, hashed
+from exactrun import checkpoint
 from exactrun.adapters.epochs import keyed
 from exactrun.checkpoint import MANIFEST, CheckpointError
 from exactrun.errors import TrainingError
@@ -169,7 +169,7 @@ class ExactResume:
             self.state.best_model_checkpoint = str(path)
         if self.is_world_process_zero():
             self.state.save_to_json(str(spare / "trainer_state.json"))
-            seal(spare, self.state.global_step, self._about())
+            checkpoint.seal(spare, self.state.global_step, self._about())
             checkpoint.place(spare, path)
             shutil.rmtree(run / f".checkpoint{SPARE}", ignore_errors=True)
             rotate_checkpoints(str(run), self.args.save_total_limit, self.state.best_model_checkpoint)
@@ -212,12 +212,7 @@ class ExactResume:
         if newest is None:
             return None
         path, about = newest
-        for name, value in self._about().items():
-            if about.get(name) != value:
-                raise CheckpointError(
-                    f"{path} was saved with {name} = {about.get(name)}, but this run has {value}: resume with the "
-                    "same, or use another output_dir."
-                )
+        checkpoint.compare(path, about, self._about())
         print(f"Resuming from {path}.", file=sys.stderr, flush=True)
         return path
 
@@ -252,16 +247,6 @@ class _Between(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.stop is not None and self.stop.number:
             control.should_save = control.should_training_stop = True
-
-
-def seal(folder: Path, step: int, about: dict[str, Any]) -> None:
-    """Flush the files of a checkpoint to disk, and then their manifest."""
-    files = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with path.open("rb") as file:
-            digest = hashed.digest(file)
-        files[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": digest}
-    checkpoint.seal(folder, step=step, about=about, metric=None, files=files)
 
 
 def check(folder: Path) -> dict[str, Any]:
