@@ -691,9 +691,7 @@ class Run:
         if loops is None:
             loops = [self._describe(loop) for loop in self._loops]
             step = self._completed - 1
-            stepped = sorted(
-                name for name, at in self._stepped.items() if at == step and self._kept_in[name] != step
-            )
+            stepped = sorted(name for name, at in self._stepped.items() if at == step and self._kept_in[name] != step)
         mine = plain(
             {
                 "loops": loops,

@@ -87,9 +87,7 @@ class Saver:
             return None
         return {name: partial(_write_all, one) for name, one in copies.items()}
 
-    def _write(
-        self, step: int, contents: Contents, needed: int, metric: float | None, about: dict[str, Any]
-    ) -> None:
+    def _write(self, step: int, contents: Contents, needed: int, metric: float | None, about: dict[str, Any]) -> None:
         self._error = None
         try:
             checkpoint.write(self.run, step, contents, needed, about=about, keep=self.keep, metric=metric)
