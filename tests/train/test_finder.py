@@ -34,7 +34,7 @@ def found(demand: Callable[[int], float], budget: float, samples: int = 2**40) -
         tried[size] = needs = demand(min(size, samples))
         if needs > budget:
             return Measured(why="out of memory", memory=True)
-        return Measured(6, samples, "cuda:0", int(needs), int(budget), "as set")
+        return Measured(6, samples, "cuda:0", int(needs), int(budget))
 
     try:
         return search(trial), tried
@@ -112,7 +112,7 @@ def test_the_last_option_counts_and_what_is_tried_is_said(
 
     def trial(command: list[str], **_: object) -> Measured:
         commands.append(command)
-        return Measured(6, 32, "cuda:0", 10 * MIB, 500 * MIB, "cudaMemGetInfo")
+        return Measured(6, 32, "cuda:0", 10 * MIB, 500 * MIB)
 
     monkeypatch.setattr(finder, "measure", trial)
     assert find(["train.py"], option=option, say=said.append) == 32

@@ -323,4 +323,4 @@ def test_the_notebook_runs_from_top_to_bottom(trainee) -> None:
     )
     assert run.returncode == 0, run.stderr
     ran = (folder / "notebooks/quickstart.ipynb").read_text(encoding="utf-8")
-    assert ran.count('"image/png"') == 3
+    assert ran.count('"image/png"') == 2

@@ -131,7 +131,7 @@ def limit(device: torch.device) -> None:
 
 
 class GpuMemory:
-    """The GPU memory that this process can use, in bytes: its `budget`, `how` that was determined, and peaks.
+    """The GPU memory that this process can use, in bytes: its `budget`, and peaks.
 
     `most`: use at most this many bytes.
     """
@@ -145,10 +145,8 @@ class GpuMemory:
         self.device = torch.device("cuda", torch.cuda.current_device())
         limit(self.device)
         found = budget(self.device)
-        self.how = found.how
         self.budget = found.free + torch.cuda.memory_allocated(self.device)
         if most is not None and most < self.budget:
-            self.how = "as set"
             self.budget = most
             torch.cuda.set_per_process_memory_fraction(most / found.total, self.device)
         self.room = self._room()

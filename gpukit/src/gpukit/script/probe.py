@@ -28,8 +28,6 @@ from gpukit.script import device as devices
 
 WARM_UP = 2  # first steps, which compile and fill caches
 STEPS = 6  # steps that are measured
-OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
-OF_RANKS += ("LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Measured:
     """The first steps of a script.
 
     `samples`: of its data set; 0: not known. `peak`, `budget`: bytes of GPU memory that it took (None: none) and could
-    take, and `how` the second is known. `why`: they failed; `memory`: for lack of it.
+    take. `why`: they failed; `memory`: for lack of it.
     """
 
     steps: int = 0
@@ -45,7 +43,6 @@ class Measured:
     device: str = ""
     peak: int | None = None
     budget: int | None = None
-    how: str = ""
     why: str = ""
     memory: bool = False
 
@@ -84,7 +81,7 @@ class Probe(trial.Trial):
             samples = len(run.source.dataset)
         found = Measured(self.number, samples, str(run.progress.device))
         if self.memory:
-            found = replace(found, budget=self.memory.budget, how=self.memory.how)
+            found = replace(found, budget=self.memory.budget)
             try:
                 if last := self.memory.peak():
                     found = replace(found, peak=last + max(0, last - self.second))  # as much is added once more
@@ -104,12 +101,11 @@ def measure(command: list[str], *, limit: int | None = None, most: float = 3600.
     Raises:
         TrainingError: the script has no `Run`, or makes no step.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in OF_RANKS}
     with tempfile.TemporaryDirectory(prefix="probe-", ignore_cleanup_errors=True) as scratch:
         report = Path(scratch) / "report.json"
         output = Path(scratch) / "output"
         settings = {"report": str(report), "limit": limit}
-        environment |= {trial.NAME: f"{__name__}:Probe", trial.SETTINGS: json.dumps(settings)}
+        environment = os.environ | {trial.NAME: f"{__name__}:Probe", trial.SETTINGS: json.dumps(settings)}
         with output.open("wb") as file:
             try:
                 process = subprocess.Popen(

@@ -6,10 +6,11 @@ backends set the time limits of their libraries.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -90,7 +91,7 @@ class MLflow:
         server = urlsplit(address)
         if server.hostname in PROJECTS:
             try:
-                socket.create_connection((server.hostname, server.port), 4).close()
+                socket.create_connection((server.hostname, server.port or 80), 4).close()
             except OSError:
                 raise RuntimeError(f"no server responds at {address}; start it with `./launch up`") from None
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
@@ -137,36 +138,34 @@ class Tracker(Observer):
     def open(self, run: Any) -> None:
         """Start the tracker of a run, with its `folder`, `settings`, and `say`."""
         self.say: Callable[[str], object] = run.say
-        try:
+        with self._dropped_if_it_fails():
             self.backend = self.kind(run.folder, run.settings, self.project or run.folder.name)
-        except Exception as error:
-            self._drop(error)
 
     def log(self, step: int, figures: dict[str, Any]) -> None:
         """Send the metrics of a step."""
-        if self.backend is None:
-            return
-        try:
-            self.backend.log(step, figures)
-            self.last = step
-        except Exception as error:
-            self._drop(error)
+        if self.backend is not None:
+            with self._dropped_if_it_fails():
+                self.backend.log(step, figures)
+                self.last = step
 
     def close(self, status: str) -> list[str]:
         """End it; a message if it lacks metrics. `status`: "finished", "stopped", or "failed"."""
         if self.backend is not None:
-            try:
+            with self._dropped_if_it_fails():
                 self.backend.finish(status)
-                return []
-            except Exception as error:
-                self._drop(error)
+        if self.backend is not None:
+            return []
         what = "has no metrics" if self.last is None else f"lacks the metrics after step {self.last}"
         return [f"{self.kind.__name__} {what}; {LINES} has them."]
 
-    def _drop(self, error: Exception) -> None:
-        later = " from here on" if self.backend is not None else ""
-        self.backend = None
-        self.say(f"{self.kind.__name__} is not used{later}: {_one_line(error)}.")
+    @contextlib.contextmanager
+    def _dropped_if_it_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            later = " from here on" if self.backend is not None else ""
+            self.backend = None
+            self.say(f"{self.kind.__name__} is not used{later}: {_one_line(error)}.")
 
 
 def _one_line(error: BaseException) -> str:
