@@ -170,8 +170,7 @@ def report(way: Way, package: str, run: Path, here: Path) -> None:
         print(f"\nLoss: {first[1]:.3g} at step {first[0]}, {last[1]:.3g} at step {last[0]}{on_held_out}\n")
         print("\n".join(plot({"*": losses, "o": held_out})))
         print("\n  * training   o held-out data\n" if held_out else "")
-    picture = run / "loss.png"
-    print(f"All of it is in {os.path.relpath(run, here)}{' (the plot: loss.png)' if picture.is_file() else ''}.")
+    print(f"All of it is in {os.path.relpath(run, here)}.")
     if way.gpu and not seen_gpu(run):
         why = f"`{way.launch} verify` says why"
         print(f"The GPU was requested, but PyTorch found none and trained on the CPU: {why}.")

@@ -37,7 +37,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from trl import SFTConfig, SFTTrainer
+from trl import SFTConfig, SFTTrainer, is_conversational
 
 from exactrun import shards, trial
 from exactrun.errors import TrainingError
@@ -48,7 +48,6 @@ from gpukit.script.memory import Traced
 from gpukit.script.probe import Probe
 from gpukit.script.settings import RunSettings
 from gpukit.script.start import Start, finish
-from gpukit.script.text import is_chat
 
 TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
 EVALUATION_BATCH = 8
@@ -96,7 +95,7 @@ class Trainer(SFTTrainer):
     def __init__(self, here: Start, *, microbatch: int | None = None, **options: Any) -> None:
         data = options["train_dataset"]
         tokenizer = options["processing_class"]
-        if is_chat(data) and tokenizer.chat_template is None:
+        if is_conversational(data[0]) and tokenizer.chat_template is None:
             remedy = "use the chat version of the model, or data with `text`"
             raise TrainingError(f"The data has chats, but {tokenizer.name_or_path} has no chat template: {remedy}.")
         super().__init__(**options)
