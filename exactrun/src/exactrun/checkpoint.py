@@ -252,16 +252,6 @@ def claim(run: Path) -> Iterator[None]:
         os.close(_held.pop(holder))
 
 
-def claimed(run: Path) -> bool:
-    """Whether another process holds the lock of the run."""
-    with contextlib.suppress(OSError), (run / FOLDER / LOCK).open("rb") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            return True
-    return False
-
-
 _held: dict[tuple[int, Path], int] = {}  # the open lock files: closing another handle of one would release the lock
 
 

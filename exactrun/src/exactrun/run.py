@@ -38,10 +38,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from exactrun import checkpoint, checks, shards, streams, trial
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
-from exactrun.errors import TrainingError, check_finite
+from exactrun.errors import TrainingError, check_finite, end
 from exactrun.folder import Folder, as_json
 from exactrun.metrics import Lines, is_logged
-from exactrun.observer import OBSERVER_FAILED, Observer, Observers, end
+from exactrun.observer import Observer, Observers
 from exactrun.passes import SEQUENCES, Items, Sources
 from exactrun.progress import Progress, announce
 from exactrun.ranks import Ranks
@@ -580,10 +580,6 @@ class Run:
             for message in self._saver.messages():
                 self.say(message)
 
-    def artifact(self, path: Path) -> None:
-        """Give a file of the results to the observers, such as trackers."""
-        self._observers.artifact(path)
-
     def finish(self) -> None:
         """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
         if self._ended:
@@ -621,8 +617,6 @@ class Run:
         except CheckpointError as error:  # Python would print it, and exit with 0
             print(error, file=sys.stderr, flush=True)
             end(1)
-        if any(one.hung for one in self._observers):
-            end(1 if self._status == "failed" else OBSERVER_FAILED)
 
     def __enter__(self) -> Run:
         return self

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 try:
     from exactrun.checkpoint import DISK, UNCHANGED, CheckpointError
     from exactrun.data import DataError
-    from exactrun.errors import TrainingError, is_oom, lost_rank
-    from exactrun.observer import end
+    from exactrun.errors import TrainingError, end, is_oom, lost_rank
 except KeyboardInterrupt:  # importing torch takes seconds, and where in torch it was interrupted tells nobody anything
     raise SystemExit(128 + signal.SIGINT) from None
 
