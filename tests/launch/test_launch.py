@@ -357,13 +357,15 @@ def test_what_podman_builds(tmp_path: Path) -> None:
 def test_podman_that_cannot_serve(small: Path) -> None:
     tools = small.parent / "tools"
     tools.mkdir()
-    answers = '[ -z "$CONTAINER_HOST" ] || exit 125\n'  # nothing answers there
+    answers = 'case $1 in system) echo "box $THERE"; exit;; esac\n'
+    answers += '[ -z "$CONTAINER_HOST$CONTAINER_CONNECTION" ] || exit 125\n'  # nothing answers there
     answers += 'case $1 in version) echo "$VERSION";; image) echo "x: image not known" >&2; exit 125;; esac'
     (tools / "podman").write_text(f"#!/bin/sh\n{answers}\n", encoding="utf-8")
     (tools / "podman").chmod(0o755)
     assert "4.3" in sentence(launch(small, "build", VERSION="4.2.1"))
     for address in ("ssh://me@box/run/podman.sock", "tcp://box:1"):
         assert "--host" in sentence(launch(small, "build", VERSION="4.9.3", CONTAINER_HOST=address))
+        assert "--host" in sentence(launch(small, "build", CONTAINER_CONNECTION="box", THERE=address))
     assert launch(small, "build", VERSION="4.9.3").returncode == 0
 
 
@@ -428,9 +430,8 @@ def test_credentials_do_not_enter_the_history(small: Path) -> None:
 
 
 def test_a_detached_run_needs_a_name_that_docker_takes(small: Path) -> None:
-    assert "is not a container name" in sentence(
-        launch(small, "run", "-d", "--name", "a b", "--", "true", docker="true")
-    )
+    for name in ("a b", "ä", "-x"):
+        assert repr(name) in sentence(launch(small, "run", "-d", f"--name={name}", "--", "true", docker="true"))
 
 
 def test_notebooks_are_not_everywhere(small: Path) -> None:

@@ -471,6 +471,9 @@ def test_two_laptops_and_one_folder(
     shutil.copytree(root, other, ignore=shutil.ignore_patterns(".launch"))
     (other / "mine.py").write_text("theirs")
     default = Host(NAME, host.folder)
+    copied = Path(shutil.copytree(root, tmp_path / "with its .launch"))
+    with pytest.raises(RefusalError, match=re.escape(f"--host {default}")):
+        files.send(default, copied, "./launch")
     with pytest.raises(RefusalError, match=re.escape(f"--host {default}")):
         files.send(default, other, "./launch")
     assert (at(machine, host) / "mine.py").read_text() == "mine"
