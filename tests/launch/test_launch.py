@@ -264,6 +264,7 @@ def test_docker_on_another_machine(small: Path) -> None:
 
 
 SILENT = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?' >&2; exit 1"
+DENIED = "echo 'permission denied while trying to connect to the Docker daemon socket at unix:///x' >&2; exit 1"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +279,7 @@ SILENT = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.so
         ("exec podman", "true", {"GPUKIT_ENGINE": "docker"}, "docker"),
         ("true", "true", {"GPUKIT_ENGINE": "podman"}, "podman"),
         (SILENT, "true", {}, "docker"),
+        (DENIED, "true", {}, "docker"),
     ],
 )
 def test_the_choice_of_the_engine(
@@ -292,7 +294,7 @@ def test_the_choice_of_the_engine(
         (tools / "docker").symlink_to("podman")
     done = launch(small, "--dry-run", "run", "--", "true", docker=None if docker == "->" else docker, **env)
     assert planned(done)[0] == chosen
-    if docker == SILENT:  # it is not switched from
+    if docker in (SILENT, DENIED):  # it is not switched from
         assert "GPUKIT_ENGINE=podman" in sentence(launch(small, "run", "--", "true", docker=docker))
 
 

@@ -542,6 +542,13 @@ def test_a_full_disk(root: Path, host: Host, machine: Box) -> None:
         with pytest.raises(RefusalError, match="free"):
             files.send(host, root, "./launch")
         assert contents(place) == {".gitignore", "small.py"}
+        (root / "big.py").write_text("y")
+        files_there = os.statvfs(place)
+        used = files_there.f_files - files_there.f_ffree
+        subprocess.run(["mount", "-o", f"remount,nr_inodes={used}", place], check=True)  # no other file fits
+        with pytest.raises(RefusalError, match="make room"):
+            files.send(host, root, "./launch")
+        assert contents(place) == {".gitignore", "small.py"}
     finally:
         subprocess.run(["umount", "--lazy", place], check=True)  # its sshd may still look at it
 

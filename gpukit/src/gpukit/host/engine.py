@@ -115,7 +115,7 @@ class Engine:
             if host or remote(endpoint):
                 refusal.args = (f"Docker does not respond at {endpoint}, {names}.",)
         other = shutil.which("podman", path=self.env.get("PATH"))
-        if refusal.id in refusals.NOT_RESPONDING and other and not self.env.get("GPUKIT_ENGINE"):
+        if refusal.id in (*refusals.NOT_RESPONDING, "docker-denied") and other and not self.env.get("GPUKIT_ENGINE"):
             refusal.args = (f"{refusal} Podman is installed too: `GPUKIT_ENGINE=podman ./launch ...` uses it.",)
         return refusal
 
