@@ -106,7 +106,9 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
     if docker and (problem := of_engine(best)):
         docker = False
         why.append(problem)
-    if best.gpus is not None:
+    if best.gpus == "":
+        why.append("no GPU is chosen, as `GPUS=0 ./launch try` would")
+    elif best.gpus is not None:
         refused = of_gpu(best) if docker else None
         docker = docker and not (refused and refused.kind == "engine")
         if docker and not refused:
