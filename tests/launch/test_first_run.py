@@ -112,6 +112,7 @@ def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, 
         first_run.first_run(
             machine(engine="Docker is not installed", driver="x", has_uv=False), False, "", False, False
         )
+    assert "Docker is not installed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("only_native", [CONTAINER, NATIVE])
