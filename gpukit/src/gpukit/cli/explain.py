@@ -52,7 +52,7 @@ def explain(options: argparse.Namespace) -> int:
         return 0
     text = read_text(what)
     if not text.strip():
-        raise RefusalError("the text is empty.", code=2)
+        raise RefusalError("The text is empty: name a file with the error, or paste it and press Ctrl-D.", code=2)
     stated = read_machine(options.machine)
     answers = {fact: getattr(options, name) for fact, (name, _) in QUESTIONS.items()}
     stated = replace(stated, **{fact: answer == "yes" for fact, answer in answers.items() if answer})

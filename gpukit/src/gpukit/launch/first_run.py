@@ -106,7 +106,9 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
     if docker and (problem := of_engine(best)):
         docker = False
         why.append(problem)
-    if best.gpus is not None:
+    if best.gpus == "":
+        why.append("no GPU is chosen, as `GPUS=0 ./launch try` would")
+    elif best.gpus is not None:
         refused = of_gpu(best) if docker else None
         docker = docker and not (refused and refused.kind == "engine")
         if docker and not refused:
@@ -118,8 +120,11 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
         why.append("no NVIDIA GPU here" if none else reason(refused) if refused else problem)
     if docker:
         yield Way(without, False, tuple(why))
-    if docker and not uv.find(best.env):
-        return  # why the container failed helps more than how to install uv
+    if not uv.find(best.env):
+        if docker:
+            return  # why the container failed helps more than how to install uv
+        if not only_native:
+            say(f"{why[0][0].upper()}{why[0][1:]}. Without a container, uv is needed.")
     uv.program(best.env)
     yield Way(without, True, tuple(why))
 
