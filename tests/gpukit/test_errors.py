@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import re
-from dataclasses import replace
 from typing import NamedTuple
 
 import jsonschema
@@ -215,7 +214,7 @@ def test_facts_in_the_text_take_precedence():
         "Linux 5.15.167.4-microsoft-standard-WSL2\nNVIDIA GeForce RTX 5090, Driver Version: 572.16  CUDA Version: 12.8"
     )
     assert (scene.system, scene.driver, scene.cuda, scene.capabilities) == ("wsl", "572.16", "12.8", ("12.0",))
-    assert scene.over(Machine(system="linux", python="3.12")) == replace(scene, python="3.12")
+    assert scene.over(Machine(system="linux", python="3.12")) == scene._replace(python="3.12")
     other = Machine(engine=Engine(name="podman", rootless=True), packages={"a": "1"})
     both = Machine(engine=Engine(name="docker"), packages={"b": "2"}).over(other)
     assert (both.engine.name, both.engine.rootless, both.packages) == ("docker", True, {"b": "2"})
