@@ -24,7 +24,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if len(mapping) < len(node.value):
             keys = [key.value for key, _ in node.value]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"line {node.start_mark.line + 1}: {twice!r} occurs twice in the mapping that begins here")
+            raise yaml.constructor.ConstructorError(None, None, f"{twice!r} occurs twice", node.start_mark)
         return mapping
 
 

@@ -57,7 +57,7 @@ def explain(options: argparse.Namespace) -> int:
     stated = stated._replace(**{fact: answer == "yes" for fact, answer in answers.items() if answer})
     here = Machine() if options.machine else this_machine(engine_matters(text))
     diagnosis = diagnose(text, here, stated=stated)
-    question = deciding_question(text, here, stated)
+    question = deciding_question(text, here, stated) if diagnosis.confidence == LIKELY else ""
     if question and sys.stdin.isatty() and sys.stdout.isatty() and not options.json:
         stated = stated._replace(**{question: ask(QUESTIONS[question][1])})
         diagnosis = diagnose(text, here, stated=stated)
@@ -121,8 +121,6 @@ def read_machine(file: str) -> Machine:
 
 def deciding_question(text: str, here: Machine, stated: Machine) -> str:
     """The fact that decides which cause comes first; empty if there is none."""
-    if diagnose(text, here, stated=stated).confidence != LIKELY:
-        return ""
     for fact in QUESTIONS:
         if getattr(stated.over(here), fact) is None:
             yes, no = (
