@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import time
 import urllib.request
@@ -79,10 +78,7 @@ def train(run: str) -> tuple[str, ...]:
 def test_composes_container_writes_to_both(served: Project) -> None:
     said = served.launched("shell", "--", *train("composed"))
     assert "not used" not in said
-    links = re.findall(r"http://\S+", said)  # for a browser on this machine, and to the run itself
-    port = address(served, "mlflow").rpartition(":")[2]
-    assert len(links) == 1
-    assert re.fullmatch(rf"http://localhost:{port}/#/experiments/\d+/runs/\w+\?workflowType=machine_learning", *links)
+    assert "http://mlflow" not in said  # no link that a browser on this machine cannot open
     assert len(losses(served, "composed")) == 6  # the first ten steps are logged whatever --log-steps is
     assert logged(served, "composed") == pytest.approx(losses(served, "composed"))
     for _ in range(30):  # TensorBoard looks for new runs every few seconds
@@ -208,7 +204,7 @@ def test_predictions_of_an_exported_model(plain: Engine, project: Callable[..., 
     done = one.run("docker", "build", "--quiet", "--target=predict", f"--tag={image}", ".", timeout=600)
     assert done.returncode == 0, done.stderr
     assert plain.inspect(image)["Size"] - plain.inspect(PUBLIC["wheel"])["Size"] < 200e6
-    # onnx.helper (onnx 1.23.2): the product with [[1, 2], [3, 4]], and the metadata that gpukit.script.export writes
+    # onnx.helper (onnx 1.23.2): the product with [[1, 2], [3, 4]], and the metadata that export.py writes
     shutil.copy(ROOT / "tests/data/two.onnx", one.path / "model.onnx")
     mount = f"--volume={one.path}/model.onnx:/model.onnx:ro"
     container = plain.get("run", "--detach", "--read-only", "--network=none", mount, image)

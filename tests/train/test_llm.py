@@ -170,11 +170,10 @@ def test_other_forms_of_data(project: Trainee, tmp_path: Path) -> None:
     import pyarrow.parquet
 
     pairs = [{"prompt": f"a {word}: ", "completion": "sleeps"} for word in ("cat", "NA", "bird") * 7]
-    data = {name: str(tmp_path / f"data.{name}") for name in ("jsonl", "csv", "tsv", "parquet")}
+    data = {name: str(tmp_path / f"data.{name}") for name in ("jsonl", "csv", "parquet")}
     written(Path(data["jsonl"]), *pairs)
-    for name, mark in (("csv", ","), ("tsv", "\t")):
-        lines = [["prompt", "completion"], *([one["prompt"], one["completion"]] for one in pairs)]
-        Path(data[name]).write_text("".join(f"{mark.join(line)}\n" for line in lines))
+    lines = ["prompt,completion", *(f"{one['prompt']},{one['completion']}" for one in pairs)]
+    Path(data["csv"]).write_text("".join(f"{line}\n" for line in lines))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(pairs), data["parquet"])
     for name, path in data.items():
         project.train(*GO_ON, "--data", path, "--eval-data", data["jsonl"], "--max-steps", "2", "--name", name)

@@ -271,11 +271,13 @@ class FakeMLflow(types.ModuleType):
         self.status = status
 
 
+@pytest.mark.parametrize("user", ["", "me:secret@"])
 @pytest.mark.parametrize(("given", "experiment"), [({}, "my-project"), ({"MLFLOW_EXPERIMENT_ID": "3"}, None)])
 def test_mlflow_uses_the_users_experiment_and_resumes_its_run(
-    environment: pytest.MonkeyPatch, server: int, given: dict, experiment: str | None, tmp_path: Path
+    environment: pytest.MonkeyPatch, server: int, given: dict, experiment: str | None, user: str, tmp_path: Path
 ) -> None:
-    environment.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server}")
+    """Its links, which have the address, are printed unless there is a password in it."""
+    environment.setenv("MLFLOW_TRACKING_URI", f"http://{user}127.0.0.1:{server}")
     for name, value in given.items():
         environment.setenv(name, value)
     fake = FakeMLflow("mlflow")
@@ -284,3 +286,4 @@ def test_mlflow_uses_the_users_experiment_and_resumes_its_run(
     assert (fake.experiment, fake.given, fake.status) == (experiment, {"run_name": tmp_path.name}, "KILLED")
     assert followed(tmp_path, ["mlflow"]).close("finished") == []
     assert (fake.given, fake.status) == ({"run_id": "abc"}, "FINISHED")
+    assert ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT" in os.environ) == bool(user)

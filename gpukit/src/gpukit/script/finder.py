@@ -77,7 +77,7 @@ def search(trial: Callable[[int], Measured]) -> int:
             most = found.samples
         if found.budget:
             room = found.budget * (1 - MARGIN)
-        if not found.why and found.peak <= room:
+        if not found.why and (found.peak <= room or size == 1):
             peaks[min(size, most)] = found.peak
         elif found.why and not found.memory and not peaks:
             raise TrainingError(f"The script fails with a batch of {size} ({found.why}), and memory is not the cause.")

@@ -96,8 +96,8 @@ class MLflow:
                 raise RuntimeError(f"no server responds at {address}; start it with `./launch up`") from None
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        # Its links have the address among containers, which no browser can open, or a password.
-        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+        if server.hostname == "mlflow" or server.password:  # no link that no browser can open, or with a password
+            os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         import mlflow
 
         self.mlflow = mlflow
