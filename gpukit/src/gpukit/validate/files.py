@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import git
-from gpukit.project import dependencies, flags
+from gpukit.project import dependencies, flags, pyproject
 from gpukit.project.devcontainer import Config
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted, located, place
 from gpukit.project.messages import RefusalError, alike
@@ -42,6 +42,7 @@ ANSWERS = ".copier-answers.yml"
 LAUNCH = "launch"
 WHEELS = ("vendor", ".gpukit")
 APT = "apt.txt"
+PINS = "requirements.txt"  # the versions of all packages, if the project has it
 REQUIRED = (MAIN, INITIALIZE, STACK, DOCKERFILE, ".dockerignore", ".gitignore", LAUNCH, PYPROJECT)
 OPTIONAL = (
     CPU,
@@ -362,11 +363,17 @@ def adopted_requirements(project: Path, stack: Mapping[str, Any]) -> Iterator[Pr
         remedy = "correct the file, or `./launch update --answers dependencies=[...]`"
         yield Problem(STACK, "/dependencies", str(error).rstrip("."), remedy)
         return
+    remedy = f"another line in {EXTRA} replaces it, or `./launch update --answers release=...` chooses another"
     for line in found:
-        if not dependencies.allowed(line, stack["torch"], stack["python"]):
-            what = f"{line.text} excludes torch {stack['torch']}, which the image has ({STACK})"
-            remedy = f"another line in {EXTRA} replaces it, or `./launch update --answers release=...` chooses another"
-            yield Problem(line.file, "", what, remedy)
+        yield from other_torch(line.text, line.file, "", stack, remedy)
+
+
+def other_torch(
+    text: str, file: str, place: str, stack: Mapping[str, Any], remedy: str = "write `torch`, without a version"
+) -> Iterator[Problem]:
+    """A requirement that excludes the image's PyTorch."""
+    if not dependencies.allowed(dependencies.Line(text, file), stack["torch"], stack["python"]):
+        yield Problem(file, place, f"{text} excludes torch {stack['torch']}, which the image has ({STACK})", remedy)
 
 
 def requirements(project: Path) -> Iterator[Problem]:
@@ -385,14 +392,15 @@ def requirements(project: Path) -> Iterator[Problem]:
                 yield Problem(PYPROJECT, "/project/dependencies", what, "write it as `einops>=0.8`")
 
 
-def versions(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
+def versions(project: Path, content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
     """The versions of Python and PyTorch that the image has must be among those that the project accepts."""
     python = content["project"].get("requires-python", "")
     if not allows(python, stack["python"]):
         what = f"{python} excludes Python {stack['python']}, which the image has ({STACK})"
         remedy = f'write ">={stack["python"]}", or a lower version'
         yield "python", Problem(PYPROJECT, "/project/requires-python", what, remedy)
-    for requirement in content["project"].get("dependencies", []):
-        if re.match(r"torch\s*[<>=~!]", requirement) and not allows(requirement, stack["torch"]):
-            what = f"{requirement} excludes torch {stack['torch']}, which the image has ({STACK})"
-            yield "torch", Problem(PYPROJECT, "/project/dependencies", what, "write `torch`, without a version")
+    with contextlib.suppress(RefusalError):  # `requirements` reports it
+        own = pyproject.every(pyproject.read(project / PYPROJECT))
+        for requirement in pyproject.wanted(project):
+            where = (PYPROJECT, "/project/dependencies") if requirement in own else (PINS, "")
+            yield from (("torch", problem) for problem in other_torch(requirement, *where, stack))

@@ -143,11 +143,14 @@ class Validation:
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
         else:
+            scripts = source.scripts(self.project)
             self.add(source.modules, self.project, stack)
+            self.add(source.imports, self.project, stack, scripts)
             self.add(files.kept_out, self.project)  # `adopt` says how to add what the repository's own rules ignore
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
+            self.notices += source.undeclared(self.project, pyproject, scripts)
         self.compare_with_stack(configs, pyproject, stack)
         if self.yaml and not is_adopted(self.project):
             self.compose(configs)
@@ -296,7 +299,7 @@ class Validation:
         if self.sound("README.md", True) and not is_adopted(self.project):
             disagreements += rules.readme(self.project, stack)
         if pyproject is not None:
-            disagreements += files.versions(pyproject, stack)
+            disagreements += files.versions(self.project, pyproject, stack)
         self.add(rules.blamed, disagreements)
         if MAIN in configs and self.sound(STACK, True):
             raw, config = configs[MAIN]
