@@ -57,6 +57,7 @@ OPTIONAL = (
     "README.md",
 )
 NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)  # to start a clone, and to update it
+DEBUGGER = ".vscode/launch.json"
 SLURM = "cluster/train.sbatch"
 SCHEMAS = {"cluster/job.yaml": "kubernetes", "cluster/sky.yaml": "skypilot", "monitoring/alerts.yml": "prometheus"}
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
@@ -323,15 +324,20 @@ def lifecycle(project: Path, name: str, raw: Mapping[str, Any]) -> Iterator[Prob
 
 
 def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """Docker refuses a bind mount whose source is missing: initialize.sh creates those that stack.json expects."""
+    """Docker refuses a bind mount whose source is missing: initialize.sh creates those that stack.json expects.
+
+    Others may be on this machine, unless they are in the project.
+    """
     text = located(INITIALIZE, project).read_text(encoding="utf-8")
     for item, mount in zip(raw["mounts"], config.mounts):
-        if mount["type"] != "bind" or mount["target"] not in [*stack["mounts"], *stack["read_only"]]:
+        if mount["type"] != "bind":
             continue
         fields = next(csv.reader([item]), []) if isinstance(item, str) else [f"source={item['source']}"]
         source = flags.mount(fields)["source"]
-        place = re.sub(r"^\$\{(localWorkspaceFolder|localEnv:HOME)\}/", "", source)
-        if re.search(r"[$\\`]", place) or creates(text, place):
+        place = re.sub(r"^(\$\{(localWorkspaceFolder|localEnv:HOME)\}|\.)/", "", source)
+        expected = mount["target"] in [*stack["mounts"], *stack["read_only"]]
+        absent = re.match(r"\.|\$\{localWorkspaceFolder\}/", source) and not (project / place).exists()
+        if re.search(r"[$\\`]", place) or creates(text, place) or not (expected or absent):
             continue
         folder = source.replace("${localEnv:HOME}", "$HOME").replace("${localWorkspaceFolder}/", "")
         what = f"does not create {place}, which is mounted at {mount['target']}"

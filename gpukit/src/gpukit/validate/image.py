@@ -111,6 +111,10 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     for step in steps:
         for name, value in re.findall(r"(\w+)=[\"']?([^\s\"']+)", step.rest) if step.name in ("ENV", "ARG") else ():
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
+    user = stack.get("user", "")
+    adding = re.findall(r"\b(?:useradd|adduser|usermod)\b[^&|;]*", made)
+    if user and adding and not any(re.search(rf"(?<![\w-]){re.escape(user)}(?![\w-])", command) for command in adding):
+        yield Problem(DOCKERFILE, "", f"does not create the user {user}, as whom the container runs", RESTORE)
     yield from entrypoint(steps)
     yield from copies(project, steps)
     yield from installs(steps, stack)
@@ -332,9 +336,14 @@ def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterato
 
 
 def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
-    """The base image of the Dockerfile, against the one in stack.json."""
+    """The base image of the Dockerfile and its build of torch, against those in stack.json."""
     wanted = stack["image"]
+    backend = re.search(r"\+(cu\d+)$", stack["torch"])
     for step in instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig")):
+        build = re.match(r"TORCH_BACKEND=[\"']?(cu\d+)", step.rest)
+        if backend and build and build[1] != backend[1]:
+            what = f"TORCH_BACKEND is {build[1]}, and {STACK} says {backend[1]}"
+            yield "torch", Problem(DOCKERFILE, f"line {step.line}", what, f"write TORCH_BACKEND={backend[1]}")
         match = BASE.search(f"{step.name} {step.rest}")
         if match:
             image = match[1] or match[2]
@@ -342,4 +351,3 @@ def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem
                 remedy = f"write {wanted} (a digest may follow: {wanted}@sha256:...), or run `./launch update`"
                 what = f"image is {image}, and {STACK} says {wanted}"
                 yield "image", Problem(DOCKERFILE, f"line {step.line}", what, remedy)
-            return

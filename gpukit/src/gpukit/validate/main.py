@@ -208,7 +208,7 @@ class Validation:
         except OSError:  # only its keys are known
             return
         seen = [*reported, *(problem.place for problem in self.found if problem.file == name)]
-        found = list(errors(self.jsonschema, definition, content))
+        found = list(errors(self.jsonschema, definition, content, self.project))
         found.sort(key=lambda error: ("additionalProperties", "type").count(error.validator), reverse=True)
         for meant, problem in (each for error in found for each in schema_problems(name, error, definition)):
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
@@ -239,7 +239,7 @@ class Validation:
             self.notices.append(f"{files.ANSWERS} is missing, and ./launch update needs it.")
         for name in files.generated(self.project):
             if name.startswith(".vscode/"):
-                self.content(name, devcontainer.parse)
+                self.content(name, devcontainer.parse, "debugger" if name == files.DEBUGGER else "")
             elif name == files.SLURM:
                 self.content(name, files.batch_options, "sbatch")
             elif name.endswith((".yml", ".yaml")) and name not in (COMPOSE, COMPOSE_CPU) and self.yaml:

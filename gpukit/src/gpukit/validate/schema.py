@@ -1,6 +1,6 @@
 """Problems found by a JSON schema, with the remedy that the schema states.
 
-A schema of ours has four keywords more than JSON Schema:
+A schema of ours has five keywords more than JSON Schema:
 
     remedy      what to do if the rule fails
     format      one of formats.py
@@ -8,6 +8,7 @@ A schema of ours has four keywords more than JSON Schema:
                 the value is one:
                 `under` (the places: their keys, or their values), `also` (other names), `part` (a pattern for the
                 names in a text), `only` ("alike": if it resembles one that is there; "if any": if any is there)
+    exists      the value is a path of the project; one with variables, or from ~ or / on, is not looked for
     acyclic     the entries of a mapping do not wait for one another in a circle: the key that names what each waits for
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from gpukit.project.keys import values
@@ -24,7 +26,7 @@ from gpukit.validate.formats import FORMATS
 from gpukit.validate.problem import RESTORE, Problem, quoted
 
 
-def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any) -> Iterable[Any]:
+def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any, project: Path) -> Iterable[Any]:
     """What jsonschema finds in a file's content, with our keywords."""
 
     def declared(_: Any, rule: Mapping[str, Any], instance: Any, __: Any) -> Iterator[Any]:
@@ -53,12 +55,17 @@ def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any) -> Iter
             text = f"{' and '.join(left)} cannot start: one waits for another in a circle"
             yield jsonschema.ValidationError(text, path=[name, key])
 
+    def exists(_: Any, __: Any, instance: Any, ___: Any) -> Iterator[Any]:
+        path = instance.replace("${workspaceFolder}/", "") if isinstance(instance, str) else "~"
+        if not re.search(r"^[~/]|[$:]", path) and not (project / path).exists():
+            yield jsonschema.ValidationError(f"{path} does not exist")
+
     checker = jsonschema.FormatChecker(formats=())
     for name, check in FORMATS.items():
         checker.checks(name, raises=ValueError)(
             lambda text, check=check: not isinstance(text, str) or check(text) or True
         )
-    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"declared": declared, "acyclic": acyclic})
+    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"declared": declared, "exists": exists, "acyclic": acyclic})
     return kind(definition, format_checker=checker).iter_errors(content)
 
 
@@ -97,7 +104,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
         what = "is empty"
     elif kind in ("not", "anyOf", "oneOf"):
         what = "is not allowed"
-    elif kind in ("declared", "acyclic"):
+    elif kind in ("declared", "exists", "acyclic"):
         what = error.message
         remedy = str(error.cause or remedy)
     elif kind == "format":

@@ -154,7 +154,7 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
     lines = [line for each in (content["project"].get("dependencies", []), *extras, *groups) for line in each]
     known = {canonical(re.split(r"[^\w.-]", line.strip())[0]) for line in lines if isinstance(line, str)} | {*BROUGHT}
     own = {path.stem for folder in (project, project / "src", project / "tests") for path in folder.glob("*")}
-    own |= {*OURS, *sys.stdlib_module_names}
+    own |= {*OURS, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
     for name, tree in read.items():
         nodes = [node for node in getattr(tree, "body", []) if not getattr(node, "level", 0)]
         for module in [module.partition(".")[0] for node in nodes for module in modules_of(node)]:
