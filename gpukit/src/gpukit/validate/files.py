@@ -176,7 +176,11 @@ def batch_options(text: str) -> dict[str, str]:
 def system_packages(project: Path) -> Iterator[Problem]:
     """apt.txt, as the Dockerfile reads it: names of packages, perhaps with versions, and options of apt-get."""
     for number, line in enumerate(located(APT, project).read_text(encoding="utf-8").splitlines(), 1):
-        for word in line.partition("#")[0].split():
+        words = line.partition("#")[0].split()
+        if "install" in words:
+            yield Problem(APT, f"line {number}", "is a command", "write only the names of the packages")
+            return
+        for word in words:
             if not re.fullmatch(r"-.+|[a-z\d][a-z\d.+*-]*(:[a-z\d-]+)?([=/][\w.+:~*-]+)?", word):
                 yield Problem(APT, f"line {number}", f"`{word}` is not the name of a package", "correct or remove it")
                 return
@@ -380,6 +384,17 @@ def other_torch(
     """A requirement that excludes the image's PyTorch."""
     if not dependencies.allowed(dependencies.Line(text, file), stack["torch"], stack["python"]):
         yield Problem(file, place, f"{text} excludes torch {stack['torch']}, which the image has ({STACK})", remedy)
+
+
+def extras(project: Path, content: Mapping[str, Any]) -> Iterator[Problem]:
+    """The extras that workflows and scripts install are there."""
+    there = content["project"].get("optional-dependencies", {})
+    for name in generated(project):
+        for extra in re.findall(r"--extra[ =]([\w.-]+)", located(name, project).read_text(encoding="utf-8")):
+            if extra not in there:
+                what = f"has no `{extra}`, which {name} installs"
+                yield Problem(PYPROJECT, "/project/optional-dependencies", what, "add it, or name another one there")
+                return
 
 
 def requirements(project: Path) -> Iterator[Problem]:

@@ -271,7 +271,7 @@ def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
         if step.name not in ("COPY", "ADD") or "--from=" in step.rest or step.rest.startswith("["):
             continue
         for source in [word for word in step.rest.split() if not word.startswith("--")][:-1]:
-            pattern = source.lstrip("/")
+            pattern = source.strip("/")
             copied.append(pattern)
             if re.search(r"\$|://|<<|\[", pattern):
                 continue  # a variable, an address, or a file that may be missing (`requirements.tx[t]`)

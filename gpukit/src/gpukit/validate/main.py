@@ -150,7 +150,9 @@ class Validation:
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
-            self.notices += source.undeclared(self.project, pyproject, scripts)
+            self.add(files.extras, self.project, pyproject)
+            for each in source.undeclared(self.project, pyproject, scripts):
+                (self.found if isinstance(each, Problem) else self.notices).append(each)
         self.compare_with_stack(configs, pyproject, stack)
         if self.yaml and not is_adopted(self.project):
             self.compose(configs)
@@ -264,6 +266,8 @@ class Validation:
             config = self.config(name, raw, CHOICES[0])
             container = self.container(name, raw)
             self.add(rules.safe, name, raw, container)
+            if not is_adopted(self.project):
+                self.add(rules.search_path, name, container)
             self.add(secrets.devcontainer, name, raw)
             self.add(files.env_files, self.project, name, config)
             self.add(files.initialize, self.project, name, raw, gpu)

@@ -145,8 +145,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"did you mean `{meant}`?" if meant else "correct the name"
 
 
-def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[str]:
-    """Packages that scripts import on their first level, and that no dependency names. Another one may bring them."""
+def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[Problem | str]:
+    """Packages that scripts import on their first level, and that no dependency names. Another one may bring them.
+
+    It is a problem only if the module is beside a script that must itself be imported, as it has relative imports.
+    """
     if sys.version_info < (3, 10):  # which does not know what is its own
         return
     extras = content["project"].get("optional-dependencies", {}).values()
@@ -156,11 +159,18 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
     own = {path.stem for folder in (project, project / "src", project / "tests") for path in folder.glob("*")}
     own |= {*OURS, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
     for name, tree in read.items():
-        nodes = [node for node in getattr(tree, "body", []) if not getattr(node, "level", 0)]
-        for module in [module.partition(".")[0] for node in nodes for module in modules_of(node)]:
+        nodes = getattr(tree, "body", [])
+        imported = any(getattr(node, "level", 0) for node in nodes)
+        direct = [module for node in nodes if not getattr(node, "level", 0) for module in modules_of(node)]
+        for module in [module.partition(".")[0] for module in direct]:
             package = canonical(PACKAGES.get(module, module))
-            beside = [each for each in known if f"{each}-".startswith(f"{package}-") or f"{package}-".startswith(f"{each}-")]
-            if module not in own and not beside:
+            beside = [
+                each for each in known if f"{each}-".startswith(f"{package}-") or f"{package}-".startswith(f"{each}-")
+            ]
+            if module not in own and not beside and imported and text_of((project / name).parent, [module]) is not None:
+                what = f"imports {module}, which Python does not find: it is beside this file"
+                yield Problem(name, "", what, f"write `from .{module} import ...`")
+            elif module not in own and not beside:
                 known.add(package)
                 what = f"{name} imports {module}, and no dependency in pyproject.toml is called like it"
                 yield f"{what}. If none brings it: `./launch add {package}`."
