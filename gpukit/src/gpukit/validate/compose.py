@@ -215,7 +215,9 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         if key != "dev":  # it mounts what devcontainer.json does
             yield from sources(key, entry, project)
         for file in env_files(entry):
-            if alike(file, [HOST_ENV]) and not (project / file).exists():  # any other may be of this machine only
+            if (
+                file != HOST_ENV and alike(file, [HOST_ENV]) and not (project / file).exists()
+            ):  # any other may be of this machine only
                 what = f"{file} does not exist"
                 yield Problem(COMPOSE, f"/services/{key}/env_file", what, f"did you mean `{HOST_ENV}`?")
         yield from served(key, entry)

@@ -111,10 +111,6 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     for step in steps:
         for name, value in re.findall(r"(\w+)=[\"']?([^\s\"']+)", step.rest) if step.name in ("ENV", "ARG") else ():
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
-    user = stack.get("user", "")
-    adding = re.findall(r"\b(?:useradd|adduser|usermod)\b[^&|;]*", made)
-    if user and adding and not any(re.search(rf"(?<![\w-]){re.escape(user)}(?![\w-])", command) for command in adding):
-        yield Problem(DOCKERFILE, "", f"does not create the user {user}, as whom the container runs", RESTORE)
     yield from entrypoint(steps)
     yield from copies(project, steps)
     yield from installs(steps, stack)
@@ -268,22 +264,26 @@ def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
     rules = patterns(located(".dockerignore", project))
     copied: list[str] = []
     for step in steps:
-        if step.name not in ("COPY", "ADD") or "--from=" in step.rest or step.rest.startswith("["):
+        if step.name not in ("COPY", "ADD") or "--from=" in step.rest:
+            continue
+        if step.rest.startswith("["):
+            copied.append(".")  # not looked into
             continue
         for source in [word for word in step.rest.split() if not word.startswith("--")][:-1]:
-            pattern = source.strip("/")
+            pattern = source.removeprefix("./").strip("/")
             copied.append(pattern)
             if re.search(r"\$|://|<<|\[", pattern):
                 continue  # a variable, an address, or a file that may be missing (`requirements.tx[t]`)
             if not re.search(r"[*?]", pattern) and not (project / pattern).exists():
+                copied.append(".")  # what is missing was perhaps renamed
                 yield Problem(pattern, "", f"is missing, and the Dockerfile copies it (line {step.line})", RESTORE)
             elif excluded(pattern.replace("*", "x"), rules):
                 what = f"keeps {source} from the build, and the Dockerfile copies it (line {step.line})"
                 yield Problem(".dockerignore", "", what, f"add the line `!{source}`")
     for name in NEEDED[: 2 if is_adopted(project) else 3]:  # an adopted repository may have another pyproject.toml
-        if located(name, project).is_file() and not re.search(r"(^|\n)\.(\n|$)|\$", "\n".join(copied)):
-            if not excluded(place(project, name), copied):
-                yield Problem(DOCKERFILE, "", f"does not copy {name}, which the build reads", RESTORE)
+        copies_all = any(pattern == "." or "$" in pattern for pattern in copied)
+        if located(name, project).is_file() and not copies_all and not excluded(place(project, name), copied):
+            yield Problem(DOCKERFILE, "", f"does not copy {name}, which the build reads", RESTORE)
 
 
 def final(steps: list[Instruction]) -> list[Instruction]:
@@ -339,7 +339,12 @@ def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem
     """The base image of the Dockerfile and its build of torch, against those in stack.json."""
     wanted = stack["image"]
     backend = re.search(r"\+(cu\d+)$", stack["torch"])
-    for step in instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig")):
+    steps = instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig"))
+    adding = re.findall(r"\b(?:useradd|adduser|usermod)\b[^&|;]*", " ".join(step.rest for step in steps))
+    if adding and not any(stack["user"] in command.split() for command in adding):
+        what = f"does not create the user {stack['user']}, as whom the container runs"
+        yield "user", Problem(DOCKERFILE, "", what, RESTORE)
+    for step in steps:
         build = re.match(r"TORCH_BACKEND=[\"']?(cu\d+)", step.rest)
         if backend and build and build[1] != backend[1]:
             what = f"TORCH_BACKEND is {build[1]}, and {STACK} says {backend[1]}"

@@ -144,8 +144,10 @@ class Validation:
             self.add(files.adopted_requirements, self.project, stack)
         else:
             scripts = source.scripts(self.project)
+            known = len(self.found)
             self.add(source.modules, self.project, stack)
-            self.add(source.imports, self.project, stack, scripts)
+            if len(self.found) == known:  # otherwise, what others start is often what they import
+                self.add(source.imports, self.project, stack, scripts)
             self.add(files.kept_out, self.project)  # `adopt` says how to add what the repository's own rules ignore
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:

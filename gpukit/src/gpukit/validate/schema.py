@@ -65,9 +65,8 @@ def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any, project
         checker.checks(name, raises=ValueError)(
             lambda text, check=check: not isinstance(text, str) or check(text) or True
         )
-    kind = jsonschema.validators.extend(
-        jsonschema.Draft202012Validator, {"declared": declared, "exists": exists, "acyclic": acyclic}
-    )
+    ours = {"declared": declared, "exists": exists, "acyclic": acyclic}
+    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, ours)
     return kind(definition, format_checker=checker).iter_errors(content)
 
 

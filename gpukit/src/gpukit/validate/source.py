@@ -27,7 +27,8 @@ WRITTEN = re.compile(r"_|.*_pb2")  # modules that a build writes
 OPEN = "def __getattr__"  # in place of the text of a compiled module: any name may be in it
 LATE = re.compile(rf"import \*|{OPEN}|globals\(")
 # What every environment with torch has: its requirements in its METADATA (2.14.1, read 2026-11-26), and numpy
-BROUGHT = "torch numpy filelock typing-extensions setuptools sympy networkx jinja2 fsspec triton".split()
+BROUGHT = ("torch", "numpy", "filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "triton")
+BROUGHT += ("typing-extensions",)
 Folder = Union[Path, zipfile.Path]
 
 
@@ -76,6 +77,7 @@ def imports(project: Path, stack: Mapping[str, Any], read: Mapping[str, Any]) ->
         if zipfile.is_zipfile(wheel):
             archive = zipfile.ZipFile(wheel)
             places |= {name: zipfile.Path(archive, f"{name}/") for name in OURS}
+    said: set[str] = set()
     for name, tree in read.items():
         if isinstance(tree, Problem):
             yield tree
@@ -85,7 +87,8 @@ def imports(project: Path, stack: Mapping[str, Any], read: Mapping[str, Any]) ->
         else:
             found = (missing(project / name, places, node) for node in importing(tree))
             what, remedy, line = next(filter(None, found), ("", "", 0))  # the next one often has the same cause
-            if what:
+            if what and what.split(".")[-1] not in said:  # several scripts may import the same
+                said.add(what.split(".")[-1])
                 yield Problem(name, f"line {line}", what, remedy)
 
 
@@ -164,13 +167,13 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
         direct = [module for node in nodes if not getattr(node, "level", 0) for module in modules_of(node)]
         for module in [module.partition(".")[0] for module in direct]:
             package = canonical(PACKAGES.get(module, module))
-            beside = [
-                each for each in known if f"{each}-".startswith(f"{package}-") or f"{package}-".startswith(f"{each}-")
-            ]
-            if module not in own and not beside and imported and text_of((project / name).parent, [module]) is not None:
+            parts = {package, *(package[: match.start()] for match in re.finditer("-", package))}
+            if module in own or any(each in parts or each.startswith(f"{package}-") for each in known):
+                continue
+            if imported and text_of((project / name).parent, [module]) is not None:
                 what = f"imports {module}, which Python does not find: it is beside this file"
                 yield Problem(name, "", what, f"write `from .{module} import ...`")
-            elif module not in own and not beside:
+            else:
                 known.add(package)
                 what = f"{name} imports {module}, and no dependency in pyproject.toml is called like it"
                 yield f"{what}. If none brings it: `./launch add {package}`."
