@@ -211,7 +211,7 @@ def enough(seen: Any, wanted: Any) -> bool:
     if seen == wanted or not re.fullmatch(r"[-\d:]+ [-\d:]+", f"{seen} {wanted}"):
         return seen == wanted
     pairs = zip(str(seen).split(":"), str(wanted).split(":"))
-    return all(own == "-1" or asked != "-1" and int(own) >= int(asked) for own, asked in pairs)
+    return all(own == "-1" or (asked != "-1" and int(own) >= int(asked)) for own, asked in pairs)
 
 
 def readme(project: Path, stack: Mapping[str, Any]) -> Disagreements:
