@@ -562,16 +562,14 @@ def test_smoke_passes_the_flags_as_they_stand(project: Path, tmp_path: Path) -> 
     assert "--mount=type=volume,target=/cache" in given
     unset = devcontainer.load(project / MAIN, {"HOME": str(tmp_path)})
     unset.run_args[:] = ['--gpus="device="']
-    assert not smoke.requests_gpu(smoke.docker_flags(unset, [], tmp_path))
+    (tmp_path / "other").mkdir()
+    assert not smoke.requests_gpu(smoke.docker_flags(unset, [], tmp_path / "other"))
 
 
 def test_a_busy_engine_is_asked_again_to_remove(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its creator may have been killed before the engine had created the container, so that it does not know it yet."""
-    for finished, answers, asked in (
-        (True, [500, OSError, 204, 204], 3),
-        (True, [404, 404], 1),
-        (False, [404, 204], 2),
-    ):
+    """If its creator was killed, the engine may not know the container yet."""
+    cases = ((True, [500, OSError, 204, 204], 3), (True, [404, 404], 1), (False, [404, 204], 2))
+    for finished, answers, asked in cases:
         left = list(answers)
 
         def answer(*given: str, left: list = left) -> int:

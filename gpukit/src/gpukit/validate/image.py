@@ -340,7 +340,7 @@ def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem
     wanted = stack["image"]
     backend = re.search(r"\+(cu\d+)$", stack["torch"])
     steps = instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig"))
-    adding = re.findall(r"\b(?:useradd|adduser|usermod)\b[^&|;]*", " ".join(step.rest for step in steps))
+    adding = re.findall(r"\b(?:useradd|adduser|usermod -l)\b[^&|;]*", " ".join(step.rest for step in steps))
     if adding and not any(stack["user"] in command.split() for command in adding):
         what = f"does not create the user {stack['user']}, as whom the container runs"
         yield "user", Problem(DOCKERFILE, "", what, RESTORE)

@@ -119,8 +119,10 @@ def missing(
             return f"there is no module {'.' * level}{module}", suggestion(parts[-1], nearby), node.lineno
         for alias in node.names if isinstance(node, ast.ImportFrom) and not LATE.search(text) else ():
             name = alias.name
+            if WRITTEN.match(name):
+                continue
             if not re.search(rf"\b{name}\b", text) and text_of(folder, [*parts, name]) is None and name != "*":
-                words = re.findall(r"[A-Za-z_]\w+", text)
+                words = re.findall(r"[A-Z]\w+" if name[0].isupper() else r"[a-z_]\w+", text)
                 return f"{'.' * level}{module} has no {name}", suggestion(name, dict.fromkeys(words)), node.lineno
     return None
 
