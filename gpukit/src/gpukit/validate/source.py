@@ -16,7 +16,7 @@ from gpukit.project.modules import PACKAGES
 from gpukit.project.pyproject import canonical
 from gpukit.project.versions import version
 from gpukit.validate.files import WHEELS, generated, unreadable
-from gpukit.validate.problem import STACK, Problem
+from gpukit.validate.problem import DOCKERFILE, STACK, Problem
 
 # Modules that a command, the editor's debugger, or an entry point starts, in lines that are not comments
 STARTED = re.compile(
@@ -162,6 +162,8 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
     lines = [line for each in (content["project"].get("dependencies", []), *extras, *groups) for line in each]
     known = {canonical(re.split(r"[^\w.-]", line.strip())[0]) for line in lines if isinstance(line, str)} | {*BROUGHT}
     own = {path.stem for folder in (project, project / "src", project / "tests") for path in folder.glob("*")}
+    installed = re.findall(r"pip install ([^&|;\n]*)", located(DOCKERFILE, project).read_text(encoding="utf-8"))
+    own |= {*re.findall(r"[\w-]+", " ".join(installed))}
     own |= {*OURS, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
     for name, tree in read.items():
         nodes = getattr(tree, "body", [])
@@ -170,7 +172,7 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
         for module in [module.partition(".")[0] for module in direct]:
             package = canonical(PACKAGES.get(module, module))
             parts = {package, *(package[: match.start()] for match in re.finditer("-", package))}
-            if module in own or any(each in parts or each.startswith(f"{package}-") for each in known):
+            if {module, package} & own or any(each in parts or each.startswith(f"{package}-") for each in known):
                 continue
             if imported and text_of((project / name).parent, [module]) is not None:
                 what = f"imports {module}, which Python does not find: it is beside this file"
