@@ -162,7 +162,8 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
     lines = [line for each in (content["project"].get("dependencies", []), *extras, *groups) for line in each]
     known = {canonical(re.split(r"[^\w.-]", line.strip())[0]) for line in lines if isinstance(line, str)} | {*BROUGHT}
     own = {path.stem for folder in (project, project / "src", project / "tests") for path in folder.glob("*")}
-    installed = re.findall(r"pip install ([^&|;\n]*)", located(DOCKERFILE, project).read_text(encoding="utf-8"))
+    path = located(DOCKERFILE, project)
+    installed = re.findall(r"pip install ([^&|;\n]*)", path.read_text(encoding="utf-8") if path.is_file() else "")
     own |= {*re.findall(r"[\w-]+", " ".join(installed))}
     own |= {*OURS, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
     for name, tree in read.items():
