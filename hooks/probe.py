@@ -155,10 +155,6 @@ def command(targets: list[str], gpu: bool) -> list[str]:
     return ["-c", SCRIPT.read_text(encoding="utf-8"), "probe", "gpu" if gpu else "no-gpu", *targets]
 
 
-def bind_mounts(arguments: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [mount for mount in arguments["mounts"] if mount["Type"] == "bind"]
-
-
 def broken_image(run: Run, machine: Machine) -> str:
     """What is wrong with the image, in which no command ran; empty if one ran."""
     names = {"image": machine.image, "arch": machine.arch, "status": run.status, "limit": TIME_LIMIT}
@@ -184,7 +180,7 @@ def problems(run: Run, machine: Machine, arguments: Mapping[str, Any], gpu: bool
     facts = run.facts
     yield from limit_problems(facts, arguments)
     yield from shm_problems(facts, arguments)
-    for mount in bind_mounts(arguments):
+    for mount in arguments["mounts"]:
         if mount["Target"] in facts.mounts:
             yield from mount_problems(mount, facts.mounts[mount["Target"]], machine.user)
         else:  # the check did not get further

@@ -13,10 +13,11 @@ copy`: a failing hook makes Copier delete the project.
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
 import json
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -32,7 +33,7 @@ import probe
 from gpukit.findings.causes import PROJECT
 from gpukit.host import facts
 from gpukit.host import refusals as errors
-from gpukit.project import devcontainer
+from gpukit.project import devcontainer, flags
 from gpukit.project.location import located
 from gpukit.project.messages import announced
 
@@ -40,6 +41,8 @@ PASSED = 0
 FAILED = 10
 SKIPPED = 11
 MAIN = ".devcontainer/devcontainer.json"
+UNNEEDED = ("--env", "--env-file", "--publish", "--publish-all", "--user", "--workdir", "--label", "--name", "--rm")
+INVALID = re.compile(r"invalid |unknown |bad |conflicting ", re.IGNORECASE)  # how an engine calls flags that are wrong
 WRONG_FLAG = "gpus-form"  # the cause of a refusal that is about the value of --gpus
 
 
@@ -135,6 +138,9 @@ def start_base_image(project: Path, planned: Plan) -> int:
     except ImportError:
         say("not run: it needs the docker package.")
         return SKIPPED
+    if not shutil.which("docker"):
+        say("not run: it needs the docker command.")
+        return SKIPPED
     config = devcontainer.load(located(MAIN, project), os.environ)
     client = docker.DockerClient(base_url=planned.engine, timeout=60)
     with (
@@ -142,43 +148,40 @@ def start_base_image(project: Path, planned: Plan) -> int:
         tempfile.TemporaryDirectory(prefix="smoke-") as spare,
         announced(f"smoke: starting {planned.image} ... (GPU_TEMPLATE_SMOKE=off skips this)"),
     ):
-        try:
-            arguments, left_out = docker_arguments(config, client, Path(spare))
-        except ValueError as error:
-            say(f"the flags of {MAIN} are invalid: {error}")
-            return FAILED
-        if left_out:
-            say(f"without {' '.join(left_out)}, which it cannot translate.")
+        given = docker_flags(config, [network.name for network in client.networks.list()], Path(spare))
         refusal = ""
         try:
             machine = about(client, planned.image)
             try:
-                ran = run_container(client, planned, project, machine, arguments)
-            except docker.errors.APIError as error:
+                ran = run_container(client, planned, project, machine, given)
+            except RefusedError as error:
                 kind, id, refusal = explain_error(error)
-                if kind != "gpu" or id == WRONG_FLAG or not requests_gpu(arguments):
+                if kind != "gpu" or id == WRONG_FLAG or not requests_gpu(given):
                     raise
-                arguments = without_gpu(arguments)
-                ran = run_container(client, planned, project, machine, arguments)
-        except docker.errors.APIError as error:
+                given = [flag for flag in given if not requests_gpu([flag])]
+                ran = run_container(client, planned, project, machine, given)
+        except (RefusedError, docker.errors.APIError) as error:
             return refused(error)
         unnamed = any(argument.startswith("--gpus") for argument in config.run_args)
-        return report(ran, machine, arguments, refusal, "GPUS names no GPU" if unnamed else "no GPU asked for")
+        no_gpu = "GPUS names no GPU" if unnamed else "no GPU asked for"
+        return report(ran, machine, asked_for(given), requests_gpu(given), refusal, no_gpu)
 
 
-def report(ran: probe.Run, machine: probe.Machine, arguments: Mapping[str, Any], refusal: str, no_gpu: str) -> int:
+def report(
+    ran: probe.Run, machine: probe.Machine, asked: Mapping[str, Any], gpu: bool, refusal: str, no_gpu: str
+) -> int:
     """Report what the flags came to. What is wrong is the image's, the engine's, or this machine's: a notice.
 
+    `asked`: what the flags ask for; `gpu`: whether that is one;
     `refusal`: why the engine refused the GPU; `no_gpu`: why none was requested, if so
     """
     broken = probe.broken_image(ran, machine)
     if broken:
         say(broken)
         return SKIPPED
-    gpu = requests_gpu(arguments)
-    wrong = [*probe.problems(ran, machine, arguments, gpu)]
+    wrong = [*probe.problems(ran, machine, asked, gpu)]
     starts = f"{machine.image} starts with the flags of {MAIN}"
-    came_to = probe.summary(ran, arguments, gpu)
+    came_to = probe.summary(ran, asked, gpu)
     if not wrong and not refusal:
         print(f"smoke: {starts}: {came_to}{'' if gpu else f', {no_gpu}'}.", flush=True)
         return PASSED
@@ -198,7 +201,7 @@ def about(client: Any, image: str) -> probe.Machine:
 
 def explain_error(error: Any) -> tuple[str, str, str]:
     """The kind of an engine's error, the id of its cause, and one sentence; all empty if it is unknown."""
-    text = error.explanation or str(error)
+    text = explanation(error)
     known = errors.classify(text)
     if known and known[0] == "gpu":
         known = errors.classify(text, machine=facts.local(None))
@@ -209,39 +212,46 @@ def explain_error(error: Any) -> tuple[str, str, str]:
     return kind, found.cause.id, f"{words.why} {words.remedy}"
 
 
-def run_container(
-    client: Any, planned: Plan, project: Path, machine: probe.Machine, arguments: Mapping[str, Any]
-) -> probe.Run:
-    """Start a container that runs probe.sh, wait for its end, and remove it."""
+def run_container(client: Any, planned: Plan, project: Path, machine: probe.Machine, given: list[str]) -> probe.Run:
+    """Start a container that runs probe.sh with the flags, wait for its end, and remove it.
+
+    Raises:
+        RefusedError: the docker command or the engine does not accept the flags.
+    """
     import docker
     import requests
 
     name = f"smoke-{os.urandom(6).hex()}"
-    labels = {"gpukit.project": str(project), "gpukit.role": "smoke"}
-    targets = [mount["Target"] for mount in probe.bind_mounts(arguments)]
+    targets = [mount["Target"] for mount in asked_for(given)["mounts"]]
+    command = ["docker", "-H", planned.engine, "create", "--pull=never", f"--name={name}"]
+    command += [f"--label=gpukit.project={project}", "--label=gpukit.role=smoke", f"--user={machine.user}"]
+    command += ["--log-driver=json-file", "--entrypoint=/bin/sh", *given, planned.image]  # logs that can be read
+    command += probe.command(targets, requests_gpu(given))
     with removed_afterwards(planned.engine, name):
-        container = client.containers.create(
-            planned.image,
-            name=name,
-            labels=labels,
-            user=machine.user,
-            entrypoint=["/bin/sh"],
-            command=probe.command(targets, requests_gpu(arguments)),
-            log_config=docker.types.LogConfig(type="json-file"),  # whatever the engine's default is, it can be read
-            **arguments,
-        )
+        created = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
+        if created.returncode:
+            raise RefusedError(created.stderr)
+        container = client.containers.get(name)
         try:
             container.start()
         except docker.errors.APIError as error:
-            text = error.explanation or str(error)
+            text = explanation(error)
             if not probe.CANNOT_EXECUTE.search(text):
-                raise
+                raise RefusedError(text) from error
             return probe.Run(text, error.status_code, has_shell(container))
         try:
             status = container.wait(timeout=probe.TIME_LIMIT)["StatusCode"]
         except requests.exceptions.RequestException:
             status = None
         return probe.Run(container.logs().decode(errors="replace"), status, has_shell(container))
+
+
+class RefusedError(Exception):
+    """The flags are not accepted; the text is what the docker command or the engine says."""
+
+
+def explanation(error: Any) -> str:
+    return getattr(error, "explanation", None) or str(error)
 
 
 def has_shell(container: Any) -> bool:
@@ -268,7 +278,7 @@ def removed_afterwards(engine: str, name: str) -> Iterator[None]:
             os.dup2(os.open(os.devnull, os.O_RDWR), 1)  # whoever reads our output waits for its end
             os.dup2(1, 2)
             os.close(writer)
-            remove(engine, name, 1 if os.read(done, 1) else 20)
+            remove(engine, name, finished=bool(os.read(done, 1)))
         finally:
             os._exit(0)
     os.close(done)
@@ -289,119 +299,88 @@ def finish(writer: int, remover: int) -> None:
     os.waitpid(remover, 0)
 
 
-def remove(engine: str, name: str, attempts: int) -> None:
-    for _ in range(attempts):
+def remove(engine: str, name: str, finished: bool) -> None:
+    """Ask until the container is gone: the engine may be busy, or still creating it if its creator was killed."""
+    for _ in range(20):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # 404: the engine was still creating it when its creator ended
-            if request_status(engine, f"/containers/{name}?force=1&v=1", "DELETE") != 404:
+            status = request_status(engine, f"/containers/{name}?force=1&v=1", "DELETE")
+            if status == 204 or (status == 404 and finished):
                 return
         time.sleep(0.1)
 
 
 def refused(error: Any) -> int:
     """Report the engine's refusal; FAILED if the project's flags are invalid, SKIPPED if it is about this machine."""
-    message = (error.explanation or str(error)).strip().splitlines()[0]
+    text = re.sub(r"^(docker: )?(Error response from daemon: )?", "", explanation(error).strip())
+    message = (text.splitlines() or ["nothing"])[0]
     _, id, sentence = explain_error(error)
     if sentence and id != WRONG_FLAG:
         say(f"not run: {sentence}")
         return SKIPPED
-    if error.status_code == 400 or message.startswith("invalid "):
+    if INVALID.match(message):
         say(f"the engine does not accept the flags of {MAIN}: {message}")
         return FAILED
     say(f"not run: the engine reports: {message}")
     return SKIPPED
 
 
-def docker_arguments(config: Any, client: Any, spare: Path) -> tuple[dict[str, Any], list[str]]:
-    """devcontainer.json as arguments for docker-py, and the flags that docker-py does not support.
+def docker_flags(config: Any, networks: list[str], spare: Path) -> list[str]:
+    """The flags of devcontainer.json as `docker create` takes them, each as one argument.
 
     Secrets, ports, and named volumes are not passed, only the mounted folders. Mount sources are created at the first
     start; until then, an empty folder replaces them.
     """
-    from docker.types import DeviceRequest, Mount, Ulimit
-
-    from gpukit.project.flags import long_mount, options, short_mount, size
-
-    names = {"--ipc": "ipc_mode", "--runtime": "runtime", "--pid": "pid_mode", "--hostname": "hostname"}
-    names.update({"--memory": "mem_limit", "--cpuset-cpus": "cpuset_cpus", "--userns": "userns_mode"})
-    lists = {"--cap-add": "cap_add", "--cap-drop": "cap_drop", "--security-opt": "security_opt"}
-    unneeded = ("--env", "--env-file", "--publish", "--publish-all", "--user", "--workdir", "--label", "--name", "--rm")
-    arguments: dict[str, Any] = {"environment": dict(config.container_env), "init": config.init}
-    left_out = []
-    requests = []
-    limits = []
+    found = ["--init"] * config.init
+    found += [f"--env={name}={value}" for name, value in config.container_env.items() if name not in config.by_name]
     mounts = [config.workspace_mount, *config.mounts]
-    for option, value in options(config.run_args):
-        if option in names:
-            arguments[names[option]] = value
-        elif option in lists:
-            arguments.setdefault(lists[option], []).append(value)
-        elif option == "--gpus":
-            requests += [DeviceRequest(**request(value))] if request(value) else []
-        elif option == "--device" and "=" in value:
-            requests.append(DeviceRequest(driver="cdi", device_ids=[value]))
-        elif option == "--device":
-            arguments.setdefault("devices", []).append(value)
-        elif option == "--shm-size":
-            arguments["shm_size"] = size(value)
-        elif option == "--ulimit":
-            name, _, limit = value.partition("=")
-            soft, _, hard = limit.partition(":")
-            limits.append(Ulimit(name=name, soft=int(soft), hard=int(hard or soft)))
-        elif option == "--init":
-            arguments["init"] = value != "false"
-        elif option == "--network":
-            if client.networks.list(names=[value]):  # initialize.sh creates the project's own
-                arguments["network"] = value
-        elif option in ("--mount", "--volume"):
-            mounts.append(long_mount(value) if option == "--mount" else short_mount(value))
-        elif option not in unneeded:
-            left_out.append(option)
-    arguments["device_requests"] = requests
-    arguments["ulimits"] = limits
-    arguments["mounts"] = []
+    for option in flags.read(config.run_args):
+        if option.name in ("--mount", "--volume"):
+            mounts.append((flags.long_mount if option.name == "--mount" else flags.short_mount)(option.value))
+        elif option.name == "--network" and option.value not in networks:
+            continue  # initialize.sh creates the project's own
+        elif option.name == "--gpus" and not flags.gpus(option.value):
+            continue  # GPUS must name GPUs, but does not
+        elif option.name not in UNNEEDED:
+            found.append(f"{option.name}={option.value}")
     folder = config.workspace_folder
     targets = [mount["target"] for mount in mounts if mount]
     for number, mount in enumerate(filter(None, mounts)):
-        source = mount["source"]
+        source = Path(mount["source"])
         target = mount["target"]
         if target.startswith(f"{folder}/") and not (config.root / target[len(folder) + 1 :]).exists():
             continue  # the engine would create that folder in the project, as root
-        missing = mount["type"] == "bind" and not Path(source).exists()
-        if missing and any(target.startswith(f"{other}/") for other in targets):
-            continue  # it would have to be created in another mount, which may be read-only
-        if missing:
-            source = str(spare / str(number))
-            Path(source).mkdir()
-        elif mount["type"] == "volume":
-            source = None
-        arguments["mounts"].append(Mount(target, source, type=mount["type"], read_only=bool(mount["readonly"])))
-    return arguments, left_out
+        if mount["type"] == "bind" and not source.exists():
+            if any(target.startswith(f"{other}/") for other in targets):
+                continue  # it would have to be created in another mount, which may be read-only
+            source = spare / str(number)
+            source.mkdir()
+        named = mount["type"] == "volume"
+        found.append(f"--mount={devcontainer.mount_argument({**mount, 'source': '' if named else str(source)})}")
+    return found
 
 
-def request(value: str) -> dict[str, Any]:
-    """--gpus as a device request, as the docker command sends it; empty if GPUS must name GPUs but does not."""
-    wanted: dict[str, Any] = {"capabilities": [["gpu"]]}
-    for part in next(csv.reader([value]), []):
-        key, equals, text = part.partition("=")
-        if key == "device":
-            wanted["device_ids"] = [item for item in text.split(",") if item]
-        elif key == "capabilities":
-            wanted["capabilities"] = [["gpu", *text.split(",")]]
-        elif key == "driver":
-            wanted["driver"] = text
-        else:
-            text = text if equals else key
-            wanted["count"] = -1 if text == "all" else int(text)
-    return wanted if wanted.get("device_ids") or "count" in wanted else {}
+def asked_for(given: list[str]) -> dict[str, Any]:
+    """What the flags ask for, as far as probe.py checks it."""
+    found: dict[str, Any] = {"ulimits": [], "mounts": []}
+    for option, value in flags.options(given):
+        if option == "--ulimit":
+            name, _, limit = value.partition("=")
+            found["ulimits"].append({"Name": name, "Soft": int(limit.partition(":")[0])})
+        elif option == "--ipc":
+            found["ipc_mode"] = value
+        elif option == "--shm-size":
+            found["shm_size"] = flags.size(value)
+        elif option == "--mount":
+            mount = flags.long_mount(value)
+            if mount["type"] == "bind":
+                found["mounts"].append(
+                    {"Source": mount["source"], "Target": mount["target"], "ReadOnly": mount["readonly"]}
+                )
+    return found
 
 
-def requests_gpu(arguments: Mapping[str, Any]) -> bool:
-    return bool(arguments["device_requests"] or arguments.get("runtime"))
-
-
-def without_gpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {**{key: value for key, value in arguments.items() if key != "runtime"}, "device_requests": []}
+def requests_gpu(given: list[str]) -> bool:
+    return any(re.match(r"--gpus=|--runtime=|--device=[^/][^=]*=", flag) for flag in given)
 
 
 # build: the project's own image, built by its own ./launch.

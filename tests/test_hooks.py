@@ -20,7 +20,6 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from copier import run_copy, run_recopy, run_update
@@ -36,6 +35,7 @@ import run as hook  # noqa: E402
 import smoke  # noqa: E402
 
 from gpukit.host import facts  # noqa: E402
+from gpukit.project import devcontainer  # noqa: E402
 from gpukit.validate.problem import MAIN  # noqa: E402
 from gpukit.wheel import vendor, writer  # noqa: E402
 
@@ -543,46 +543,45 @@ def test_smoke_asks_the_engine_of_the_docker_context(
     assert smoke.endpoint() == "unix:///var/run/docker.sock"
 
 
-def test_smoke_translates_the_flags(project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_smoke_passes_the_flags_as_they_stand(project: Path, tmp_path: Path) -> None:
     raw = json.loads((project / MAIN).read_text(encoding="utf-8"))
-    raw["runArgs"] += ["--device=/dev/fuse", "--cap-add", "SYS_PTRACE", "--oom-score-adj=5", "--shm-size=1g"]
+    raw["runArgs"] += ["--device=/dev/fuse", "--cap-add", "SYS_PTRACE", "--oom-score-adj=5", "--publish=80:80"]
+    raw["runArgs"] += ["-v", "/etc:/etc/here:ro"]
     raw["mounts"] += ["type=volume,source=cache,target=/cache", "type=bind,source=/etc,target=/workspace/none"]
     edit(project / MAIN, **raw)
-    monkeypatch.syspath_prepend(str(project))
-    from gpukit.project import devcontainer
-
     config = devcontainer.load(project / MAIN, {"HOME": str(tmp_path), "GPUS": "0,1", "HF_TOKEN": "secret"})
-    client = SimpleNamespace(networks=SimpleNamespace(list=lambda names: []))
-    arguments, left_out = smoke.docker_arguments(config, client, tmp_path)
-    assert left_out == ["--oom-score-adj"]
-    assert arguments["device_requests"] == [
-        {"Driver": "", "Count": 0, "DeviceIDs": ["0", "1"], "Capabilities": [["gpu"]], "Options": {}}
-    ]
-    assert (arguments["ipc_mode"], arguments["shm_size"], arguments["init"]) == ("host", 1 << 30, True)
-    assert arguments["ulimits"] == [
-        {"Name": "memlock", "Soft": -1, "Hard": -1},
-        {"Name": "stack", "Soft": 67108864, "Hard": 67108864},
-    ]
-    assert (arguments["cap_add"], arguments["devices"]) == (["SYS_PTRACE"], ["/dev/fuse"])
-    assert "network" not in arguments and "secret" not in repr(arguments)
-    mounts = {mount["Target"]: mount for mount in arguments["mounts"]}
+    given = smoke.docker_flags(config, [], tmp_path)
+    left_out = ("--env-file", "--network", "--publish", "--user", "--volume")
+    assert not [flag for flag in given if flag.startswith(left_out)] and "secret" not in repr(given)
+    kept = {'--gpus="device=0,1"', "--ipc=host", "--ulimit=memlock=-1", "--device=/dev/fuse", "--cap-add=SYS_PTRACE"}
+    assert {*kept, "--oom-score-adj=5", "--init"} <= {*given} and smoke.requests_gpu(given)
+    mounts = {mount["Target"]: mount for mount in smoke.asked_for(given)["mounts"]}
     assert mounts["/workspace"]["Source"] == str(project) and not mounts["/workspace"]["ReadOnly"]
     assert mounts["/data"]["ReadOnly"] and Path(mounts["/data"]["Source"]).is_dir()
-    assert not mounts["/cache"]["Source"] and "/workspace/none" not in mounts
+    assert mounts["/etc/here"]["ReadOnly"] and "/workspace/none" not in mounts
+    assert "--mount=type=volume,target=/cache" in given
+    unset = devcontainer.load(project / MAIN, {"HOME": str(tmp_path)})
+    unset.run_args[:] = ['--gpus="device="']
+    (tmp_path / "other").mkdir()
+    assert not smoke.requests_gpu(smoke.docker_flags(unset, [], tmp_path / "other"))
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        ("all", {"count": -1}),
-        ("2", {"count": 2}),
-        ("device=all", {"device_ids": ["all"]}),
-        ('"device=GPU-1,GPU-2"', {"device_ids": ["GPU-1", "GPU-2"]}),
-        ("device=", {}),
-    ],
-)
-def test_gpu_requests(value: str, wanted: dict) -> None:
-    assert smoke.request(value) == ({"capabilities": [["gpu"]], **wanted} if wanted else {})
+def test_a_busy_engine_is_asked_again_to_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If its creator was killed, the engine may not know the container yet."""
+    cases = ((True, [500, OSError, 204, 204], 3), (True, [404, 404], 1), (False, [404, 204], 2))
+    for finished, answers, asked in cases:
+        left = list(answers)
+
+        def answer(*given: str, left: list = left) -> int:
+            status = left.pop(0)
+            if status is OSError:
+                raise status
+            return status
+
+        monkeypatch.setattr(smoke, "request_status", answer)
+        monkeypatch.setattr(smoke.time, "sleep", lambda seconds: None)
+        smoke.remove("unix:///none", "smoke-1", finished)
+        assert len(answers) - len(left) == asked, answers
 
 
 @pytest.mark.slow
@@ -637,7 +636,7 @@ MACHINE = probe.Machine("base", "1000:1000", "amd64", "amd64")
 ASKED = {
     "ipc_mode": "host",
     "ulimits": [{"Name": "memlock", "Soft": -1}, {"Name": "stack", "Soft": 67108864}],
-    "mounts": [{"Type": "bind", "Source": "/", "Target": "/workspace", "ReadOnly": False}],
+    "mounts": [{"Source": "/", "Target": "/workspace", "ReadOnly": False}],
 }
 
 
@@ -821,8 +820,9 @@ def test_smoke_names_what_is_broken(plain: Path, smoke_in, images, monkeypatch: 
         assert (code, len(lines)) == (smoke.SKIPPED, 1) and says(lines[0], sentence), (name, lines)
     run_container = smoke.run_container
     with monkeypatch.context() as patch:
-        private = {"ipc_mode": "private"}
-        patch.setattr(smoke, "run_container", lambda *given: run_container(*given[:-1], {**given[-1], **private}))
+        private = {"--ipc=host": "--ipc=private"}
+        replaced = lambda given: [private.get(flag, flag) for flag in given]  # noqa: E731
+        patch.setattr(smoke, "run_container", lambda *given: run_container(*given[:-1], replaced(given[-1])))
         code, _, lines = smoke_in(plain, host, good)
         assert code == smoke.SKIPPED and says(lines[-1], probe.SHM_IGNORED) and " 64 MB " in lines[-1], lines
     with monkeypatch.context() as patch:

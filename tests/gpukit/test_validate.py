@@ -311,7 +311,7 @@ BROKEN = {
     "/data is missing": (COMPOSE, re.compile(r"      - type: bind\n        source: /srv/data\n(?: {8}.*\n)+"), ""),
     "/services/dev/user": (COMPOSE, "    user: dev", "    user: root"),
     "/services/dev/env_file": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: 3"),
-    "/services/dev/environment": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: .devcontainer/hosts.env"),
+    "/services/dev/env_file: .devcontainer/hosts.env": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: .devcontainer/hosts.env"),
     "environment/WANDB_DIR": (COMPOSE, "WANDB_DIR=/workspace/outputs", "WANDB_DIR=/tmp"),
     "value of HF_TOKEN, in Compose": (COMPOSE, "    environment:\n", "    environment:\n      - HF_TOKEN=${HF_TOKEN}\n"),
     "build/args/USER_UID": (COMPOSE, re.compile(r" +USER_UID: [^\n]+\n"), ""),
@@ -363,6 +363,27 @@ BROKEN = {
     "post-create.sh does not exist": (MAIN, *key('"postCreateCommand": "bash .devcontainer/post-create.sh"')),
     "starts my_gpu_project.train": (TRAIN,),
     "starts my_gpu_project.trian": (PYPROJECT, "[tool.uv]", '[project.scripts]\ngo = "my_gpu_project.trian:main"\n\n[tool.uv]'),
+    # what scripts import, and what the image installs
+    "there is no module .modle; did you mean `model`?": (TRAIN, "from .model import", "from .modle import"),
+    "write `from .model import": (TRAIN, "from .model import", "from model import"),
+    f"{TRAIN}: line 6: has a merge conflict": (TRAIN, "from dataclasses", "<<<<<<< HEAD\nfrom dataclasses"),
+    "torch==1.13 excludes": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN pip install 'torch==1.13' einops\nWORKDIR /workspace"),
+    "Dockerfile: does not copy stack.json": ("Dockerfile", " stack.json", ""),
+    "does not create the user dev": ("Dockerfile", re.compile(r"bash dev \\\n"), "bash me \\\\\n"),
+    "apt.txt: line 5: is a command": ("apt.txt", END, "apt-get install -y ffmpeg\n"),
+    "has no `dev`, which .github": (PYPROJECT, "\ndev = [", "\ndevelopment = ["),
+    "write [\"src\"]": (PYPROJECT, 'pythonpath = ["src"]', 'pythonpath = ["source"]'),
+    "/containerEnv/PYTHONPATH": (CPU, '"containerEnv": {', '"containerEnv": {"PYTHONPATH": "/workspace/lib",'),
+    "/configurations/0/program: src/train.py does not exist": (".vscode/launch.json", re.compile(r'"module": "my_gpu_project.train"'), '"program": "${workspaceFolder}/src/train.py"'),
+    "publishes 5050, but its command listens on 5000": (COMPOSE, ":-5000}:5000", ":-5000}:5050"),
+    "mlflow cannot start: one waits": (COMPOSE, "\n  mlflow:\n", "\n  other:\n    image: a\n    depends_on: [mlflow]\n\n  mlflow:\n    depends_on: {other: {condition: service_started}}\n"),
+    "tests cannot start: one waits": (WORKFLOW, "\n  tests:\n", "\n  tests:\n    needs: [tests]\n"),
+    "python is not declared under strategy/matrix": (WORKFLOW, 'python-version: "3.12"', "python-version: ${{ matrix.python }}"),
+    "meta is not declared under steps": (WORKFLOW, "      - run: pytest\n", "      - run: pytest ${{ steps.meta.outputs.flags }}\n"),
+    "lint is not declared under needs": (WORKFLOW, "      - run: pytest\n", "      - run: pytest ${{ needs.lint.outputs.flags }}\n"),
+    "cannot be read from `=` on": (WORKFLOW, "\n  tests:\n", "\n  tests:\n    if: ${{ github.ref = 'refs/heads/main' }}\n"),
+    "did you mean `branches`?": (WORKFLOW, "    branches:", "    branchs:"),
+    "app is not declared under Job": (KUBERNETES, re.compile(r"  selector:\s+\S+: "), "  selector:\n    app: "),
 }  # fmt: skip
 LEGAL = {
     "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),
@@ -436,6 +457,11 @@ LEGAL = {
     "modules in comments": (WORKFLOW, END, "# python -m my_gpu_project.later\n"),
     "files that only this machine has": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: [.devcontainer/host.env, .env]"),
     "a machine in the network": (HOST_ENV, END, "\nHTTPS_PROXY=http://proxy:3128\n"),
+    "imports that may fail, and modules that a build writes": (TRAIN, END, "\n\ntry:\n    import flash_attn\nexcept ImportError:\n    from .none import x\nfrom . import _version\nfrom .a_pb2 import A\nimport my_gpu_project.config\n"),
+    "an image of one's own with another torch": ("Dockerfile", "\n# PyTorch", "\nFROM python:3.12 AS other\nRUN pip install torch==1.13\n\n# PyTorch"),
+    "services in another file": (COMPOSE, "\nservices:\n", "\ninclude: [more.yaml]\nservices:\n  late:\n    image: a\n    depends_on: [db]\n"),
+    "computed matrices, and outputs": (WORKFLOW, END, "\n  m:\n    needs: lint\n    runs-on: ubuntu-24.04\n    strategy:\n      matrix: ${{ fromJSON(needs.lint.outputs.m) }}\n    outputs: {a: '${{ steps.a.outputs.b }}'}\n    steps:\n      - id: a\n        run: echo ${{ matrix.x }} ${{ needs.lint.result == 'success' && !cancelled() }}\n"),
+    "another port beside the one of the command": (COMPOSE, "\n  mlflow:", "\n  app:\n    image: a\n    command: serve --port 80 --metrics-port=90\n    ports: ['127.0.0.1:90:90']\n  mlflow:"),
     "the label of every Job": (KUBERNETES, re.compile(r"  selector:\s+\S+: \S+\n"), "  selector: {job-name: a}\n"),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
 }  # fmt: skip
@@ -515,6 +541,39 @@ def test_edits_of_a_project_for_skypilot(generate: Callable[..., Path], says: st
     project = generate(hardware="h100", cluster=["skypilot"], workflow="scripts")
     (problems,) = results([project], (SKYPILOT, *edit))
     assert len(problems) == bool(says) and all(says in problem for problem in problems)
+
+
+def test_imports_from_the_wheel(projects: list[Path], tmp_path: Path) -> None:
+    project = shutil.copytree(projects[0], tmp_path / "project")
+    assert vendor.put(writer.for_project(ROOT / "gpukit"), project) and Validation(project).problems() == []
+    for old, new, says in (
+        ("import parse\n", "import pars\n", "gpukit.script.settings has no pars; did you mean `parse`?"),
+        ("gpukit.script.start ", "gpukit.script.stat ", "no module gpukit.script.stat; did you mean `start`?"),
+        ("exactrun import Run,", "exactrun import Runs,", "exactrun has no Runs; did you mean `Run`?"),
+    ):
+        with edited(project, TRAIN, old, new):
+            (problem,) = Validation(project).problems()
+        assert says in str(problem)
+    with edited(project, TRAIN, START, "import einops\nimport PIL\n"):
+        validation = Validation(project)
+        assert validation.problems() == []
+    assert [line.split()[-1].strip("`.") for line in validation.notices] == ["einops", "pillow"]
+
+
+def test_a_mount_of_a_folder_that_nothing_creates(projects: list[Path]) -> None:
+    with edited(projects[1], MAIN, *listed("mounts", "type=bind,source=./datasets,target=/sets")):
+        (problem,) = Validation(projects[1]).problems()
+    assert "does not create datasets" in str(problem)
+
+
+def test_limits_may_exceed_the_policy(projects: list[Path]) -> None:
+    with (
+        edited(projects[1], MAIN, "stack=67108864", "stack=134217728"),
+        edited(projects[1], CPU, "stack=67108864", "stack=134217728"),
+    ):
+        assert Validation(projects[1]).problems() == []
+    with edited(projects[1], MAIN, "stack=67108864", "stack=8388608"):
+        assert "--ulimit stack" in str(Validation(projects[1]).problems())
 
 
 def test_a_renamed_package_is_one_problem(projects: list[Path]) -> None:
@@ -630,7 +689,7 @@ def test_several_causes_are_several_problems(projects: list[Path]) -> None:
 def test_generated_projects_are_valid(generate: Callable[..., Path], answers: dict) -> None:
     validation = Validation(generate(**answers))
     assert validation.problems() == []
-    assert validation.skipped == []
+    assert validation.skipped == [] and not [line for line in validation.notices if ANSWERS not in line]
 
 
 def test_a_request_for_a_gpu_must_fit_the_machine(generate: Callable[..., Path], tmp_path: Path) -> None:

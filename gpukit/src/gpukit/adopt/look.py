@@ -16,6 +16,7 @@ from gpukit.project import dependencies
 from gpukit.project.dependencies import Line
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
 from gpukit.project.messages import RefusalError
+from gpukit.project.modules import PACKAGES
 from gpukit.validate import image
 
 LAUNCH = "launch"
@@ -34,25 +35,6 @@ DYNAMIC = (
     ("setuptools", "dynamic", "dependencies", "file"),
     ("hatch", "metadata", "hooks", "requirements_txt", "files"),
 )
-# Packages whose modules have other names, as their own documentation says (2026-11-26).
-PACKAGES = {
-    "absl": "absl-py",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil",
-    "distutils": "setuptools",  # which has it since Python 3.12 does not
-    "dotenv": "python-dotenv",
-    "git": "gitpython",
-    "hydra": "hydra-core",
-    "mpl_toolkits": "matplotlib",
-    "PIL": "pillow",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "umap": "umap-learn",
-    "yaml": "pyyaml",
-    "z3": "z3-solver",
-}
 # Conda's names of what the package index calls otherwise; None: the image brings it, or has it from its system.
 CONDA_NAMES = {
     "pytorch": "torch",

@@ -231,6 +231,7 @@ PERMISSIONS = (
 WORKFLOW = {
     "": "name run-name on permissions env defaults concurrency jobs",
     "/on": EVENTS,
+    "/on/*": "types branches branches-ignore tags tags-ignore paths paths-ignore workflows inputs outputs secrets",
     "/permissions": PERMISSIONS,
     "/jobs/*/permissions": PERMISSIONS,
     "/jobs/*": "name permissions needs if runs-on snapshot environment concurrency outputs env defaults steps "

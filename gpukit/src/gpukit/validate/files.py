@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import git
-from gpukit.project import dependencies, flags
+from gpukit.project import dependencies, flags, pyproject
 from gpukit.project.devcontainer import Config
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted, located, place
 from gpukit.project.messages import RefusalError, alike
@@ -42,6 +42,7 @@ ANSWERS = ".copier-answers.yml"
 LAUNCH = "launch"
 WHEELS = ("vendor", ".gpukit")
 APT = "apt.txt"
+PINS = "requirements.txt"  # the versions of all packages, if the project has it
 REQUIRED = (MAIN, INITIALIZE, STACK, DOCKERFILE, ".dockerignore", ".gitignore", LAUNCH, PYPROJECT)
 OPTIONAL = (
     CPU,
@@ -56,6 +57,7 @@ OPTIONAL = (
     "README.md",
 )
 NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)  # to start a clone, and to update it
+DEBUGGER = ".vscode/launch.json"
 SLURM = "cluster/train.sbatch"
 SCHEMAS = {"cluster/job.yaml": "kubernetes", "cluster/sky.yaml": "skypilot", "monitoring/alerts.yml": "prometheus"}
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
@@ -174,7 +176,11 @@ def batch_options(text: str) -> dict[str, str]:
 def system_packages(project: Path) -> Iterator[Problem]:
     """apt.txt, as the Dockerfile reads it: names of packages, perhaps with versions, and options of apt-get."""
     for number, line in enumerate(located(APT, project).read_text(encoding="utf-8").splitlines(), 1):
-        for word in line.partition("#")[0].split():
+        words = line.partition("#")[0].split()
+        if "install" in words:
+            yield Problem(APT, f"line {number}", "is a command", "write only the names of the packages")
+            return
+        for word in words:
             if not re.fullmatch(r"-.+|[a-z\d][a-z\d.+*-]*(:[a-z\d-]+)?([=/][\w.+:~*-]+)?", word):
                 yield Problem(APT, f"line {number}", f"`{word}` is not the name of a package", "correct or remove it")
                 return
@@ -322,15 +328,20 @@ def lifecycle(project: Path, name: str, raw: Mapping[str, Any]) -> Iterator[Prob
 
 
 def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """Docker refuses a bind mount whose source is missing: initialize.sh creates those that stack.json expects."""
+    """Docker refuses a bind mount whose source is missing: initialize.sh creates those that stack.json expects.
+
+    Others may be on this machine, unless they are in the project.
+    """
     text = located(INITIALIZE, project).read_text(encoding="utf-8")
     for item, mount in zip(raw["mounts"], config.mounts):
-        if mount["type"] != "bind" or mount["target"] not in [*stack["mounts"], *stack["read_only"]]:
+        if mount["type"] != "bind":
             continue
         fields = next(csv.reader([item]), []) if isinstance(item, str) else [f"source={item['source']}"]
         source = flags.mount(fields)["source"]
-        place = re.sub(r"^\$\{(localWorkspaceFolder|localEnv:HOME)\}/", "", source)
-        if re.search(r"[$\\`]", place) or creates(text, place):
+        place = re.sub(r"^(\$\{(localWorkspaceFolder|localEnv:HOME)\}|\.)/", "", source)
+        expected = mount["target"] in [*stack["mounts"], *stack["read_only"]]
+        absent = re.match(r"\.|\$\{localWorkspaceFolder\}/", source) and not (project / place).exists()
+        if re.search(r"[$\\`]", place) or creates(text, place) or not (expected or absent):
             continue
         folder = source.replace("${localEnv:HOME}", "$HOME").replace("${localWorkspaceFolder}/", "")
         what = f"does not create {place}, which is mounted at {mount['target']}"
@@ -362,11 +373,28 @@ def adopted_requirements(project: Path, stack: Mapping[str, Any]) -> Iterator[Pr
         remedy = "correct the file, or `./launch update --answers dependencies=[...]`"
         yield Problem(STACK, "/dependencies", str(error).rstrip("."), remedy)
         return
+    remedy = f"another line in {EXTRA} replaces it, or `./launch update --answers release=...` chooses another"
     for line in found:
-        if not dependencies.allowed(line, stack["torch"], stack["python"]):
-            what = f"{line.text} excludes torch {stack['torch']}, which the image has ({STACK})"
-            remedy = f"another line in {EXTRA} replaces it, or `./launch update --answers release=...` chooses another"
-            yield Problem(line.file, "", what, remedy)
+        yield from other_torch(line.text, line.file, "", stack, remedy)
+
+
+def other_torch(
+    text: str, file: str, place: str, stack: Mapping[str, Any], remedy: str = "write `torch`, without a version"
+) -> Iterator[Problem]:
+    """A requirement that excludes the image's PyTorch."""
+    if not dependencies.allowed(dependencies.Line(text, file), stack["torch"], stack["python"]):
+        yield Problem(file, place, f"{text} excludes torch {stack['torch']}, which the image has ({STACK})", remedy)
+
+
+def extras(project: Path, content: Mapping[str, Any]) -> Iterator[Problem]:
+    """The extras that workflows and scripts install are there."""
+    there = content["project"].get("optional-dependencies", {})
+    for name in generated(project):
+        for extra in re.findall(r"--extra[ =]([\w.-]+)", located(name, project).read_text(encoding="utf-8")):
+            if extra not in there:
+                what = f"has no `{extra}`, which {name} installs"
+                yield Problem(PYPROJECT, "/project/optional-dependencies", what, "add it, or name another one there")
+                return
 
 
 def requirements(project: Path) -> Iterator[Problem]:
@@ -385,14 +413,15 @@ def requirements(project: Path) -> Iterator[Problem]:
                 yield Problem(PYPROJECT, "/project/dependencies", what, "write it as `einops>=0.8`")
 
 
-def versions(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
+def versions(project: Path, content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
     """The versions of Python and PyTorch that the image has must be among those that the project accepts."""
     python = content["project"].get("requires-python", "")
     if not allows(python, stack["python"]):
         what = f"{python} excludes Python {stack['python']}, which the image has ({STACK})"
         remedy = f'write ">={stack["python"]}", or a lower version'
         yield "python", Problem(PYPROJECT, "/project/requires-python", what, remedy)
-    for requirement in content["project"].get("dependencies", []):
-        if re.match(r"torch\s*[<>=~!]", requirement) and not allows(requirement, stack["torch"]):
-            what = f"{requirement} excludes torch {stack['torch']}, which the image has ({STACK})"
-            yield "torch", Problem(PYPROJECT, "/project/dependencies", what, "write `torch`, without a version")
+    with contextlib.suppress(RefusalError):  # `requirements` reports it
+        own = pyproject.every(pyproject.read(project / PYPROJECT))
+        for requirement in pyproject.wanted(project):
+            where = (PYPROJECT, "/project/dependencies") if requirement in own else (PINS, "")
+            yield from (("torch", problem) for problem in other_torch(requirement, *where, stack))

@@ -36,6 +36,18 @@ def cron(text: str) -> None:
                 raise ValueError(f"{part!r} is not a {name}, {least} to {most}")
 
 
+# https://docs.github.com/actions/reference/workflows-and-actions/expressions (read 2026-11-26)
+EXPRESSION = re.compile(r"\$\{\{((?:'[^']*'|(?!\}\}).)*)\}\}", re.DOTALL)
+TOKENS = re.compile(r"(?:\s|'[^']*'|[\w.*-]+(?![\w.*-])|[=!<>]=|&&|\|\||[!<>()\[\],])*")
+
+
+def expressions(text: str) -> None:
+    for inside in EXPRESSION.findall(text):
+        if not TOKENS.fullmatch(inside):
+            rest = inside[TOKENS.match(inside).end() :].split()[0]
+            raise ValueError(f"the expression `{inside.strip()}` cannot be read from `{rest}` on")
+
+
 def event(text: str) -> None:
     meant = "" if text in EVENTS.split() else alike(text, EVENTS.split())
     if meant:  # GitHub adds events
@@ -44,6 +56,8 @@ def event(text: str) -> None:
 
 def shell(text: str, program: str = "bash") -> None:
     """A script that the shell can read. Expressions of a workflow stand for words."""
+    if re.search(r"\s\\ +-", text):
+        raise ValueError("its lines have become one, with `\\` inside: begin it with `|` in the line of its key")
     text = re.sub(r"\$\{\{.*?\}\}", "x", text, flags=re.DOTALL)
     try:
         done = subprocess.run(
@@ -60,4 +74,5 @@ FORMATS: dict[str, Callable[[str], None]] = {
     "cron": cron,
     "bash": shell,
     "event": event,
+    "expressions": expressions,
 }

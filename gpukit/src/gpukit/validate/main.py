@@ -143,11 +143,18 @@ class Validation:
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
         else:
+            scripts = source.scripts(self.project)
+            known = len(self.found)
             self.add(source.modules, self.project, stack)
+            if len(self.found) == known:  # otherwise, what others start is often what they import
+                self.add(source.imports, self.project, stack, scripts)
             self.add(files.kept_out, self.project)  # `adopt` says how to add what the repository's own rules ignore
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
+            self.add(files.extras, self.project, pyproject)
+            for each in source.undeclared(self.project, pyproject, scripts):
+                (self.found if isinstance(each, Problem) else self.notices).append(each)
         self.compare_with_stack(configs, pyproject, stack)
         if self.yaml and not is_adopted(self.project):
             self.compose(configs)
@@ -205,7 +212,7 @@ class Validation:
         except OSError:  # only its keys are known
             return
         seen = [*reported, *(problem.place for problem in self.found if problem.file == name)]
-        found = list(errors(self.jsonschema, definition, content))
+        found = list(errors(self.jsonschema, definition, content, self.project))
         found.sort(key=lambda error: ("additionalProperties", "type").count(error.validator), reverse=True)
         for meant, problem in (each for error in found for each in schema_problems(name, error, definition)):
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
@@ -236,7 +243,7 @@ class Validation:
             self.notices.append(f"{files.ANSWERS} is missing, and ./launch update needs it.")
         for name in files.generated(self.project):
             if name.startswith(".vscode/"):
-                self.content(name, devcontainer.parse)
+                self.content(name, devcontainer.parse, "debugger" if name == files.DEBUGGER else "")
             elif name == files.SLURM:
                 self.content(name, files.batch_options, "sbatch")
             elif name.endswith((".yml", ".yaml")) and name not in (COMPOSE, COMPOSE_CPU) and self.yaml:
@@ -261,6 +268,8 @@ class Validation:
             config = self.config(name, raw, CHOICES[0])
             container = self.container(name, raw)
             self.add(rules.safe, name, raw, container)
+            if not is_adopted(self.project):
+                self.add(rules.search_path, name, container)
             self.add(secrets.devcontainer, name, raw)
             self.add(files.env_files, self.project, name, config)
             self.add(files.initialize, self.project, name, raw, gpu)
@@ -296,7 +305,7 @@ class Validation:
         if self.sound("README.md", True) and not is_adopted(self.project):
             disagreements += rules.readme(self.project, stack)
         if pyproject is not None:
-            disagreements += files.versions(pyproject, stack)
+            disagreements += files.versions(self.project, pyproject, stack)
         self.add(rules.blamed, disagreements)
         if MAIN in configs and self.sound(STACK, True):
             raw, config = configs[MAIN]

@@ -102,6 +102,13 @@ def safe(name: str, raw: Mapping[str, Any], container: Container) -> Iterator[Pr
             yield Problem(name, "/runArgs", f"port {port} is open to the network", remedy)
 
 
+def search_path(name: str, container: Container) -> Iterator[Problem]:
+    path = container.env.get("PYTHONPATH") or "$"
+    if "$" not in path and "/workspace/src" not in path.split(":"):
+        what = "replaces the image's, so that Python does not find the project's package"
+        yield Problem(name, "/containerEnv/PYTHONPATH", what, f'write "/workspace/src:{path}"')
+
+
 def without_gpu(raw: Mapping[str, Any], container: Container) -> Iterator[Problem]:
     """The CPU configuration must request no GPU, and override the Dockerfile's defaults, which are for the GPU."""
     if container.gpu or container.runtime == "nvidia":
@@ -177,7 +184,7 @@ def container(name: str, raw: Mapping[str, Any], found: Container, stack: Mappin
     wanted.update({f"--ulimit {limit}": flags.ulimit(value) for limit, value in policy["ulimits"].items()})
     here = {"--ipc": found.ipc, "--shm-size": found.shm_size}
     here.update({f"--ulimit {limit}": value for limit, value in found.ulimits.items()})
-    differing = [flag for flag in wanted if here.get(flag) != wanted[flag]]
+    differing = [flag for flag in wanted if not enough(here.get(flag), wanted[flag])]
     if differing:
         seen = ", ".join(f"{flag} is {quoted(here.get(flag))}" for flag in differing)
         what = f"{seen}, and the memory policy in {STACK} says {', '.join(quoted(wanted[flag]) for flag in differing)}"
@@ -197,6 +204,14 @@ def container(name: str, raw: Mapping[str, Any], found: Container, stack: Mappin
             modes = ("read-only", "writable") if mount.read_only else ("writable", "read-only")
             what = f"{target} is mounted {modes[0]}, and {STACK} has it {modes[1]}"
             yield "mounts", Problem(name, "/mounts", what, f"{'add' if read_only else 'remove'} `readonly`")
+
+
+def enough(seen: Any, wanted: Any) -> bool:
+    """Whether a size or a limit is at least the wanted one, as verify/ asks; -1 is unlimited."""
+    if seen == wanted or not re.fullmatch(r"[-\d:]+ [-\d:]+", f"{seen} {wanted}"):
+        return seen == wanted
+    pairs = zip(str(seen).split(":"), str(wanted).split(":"))
+    return all(own == "-1" or (asked != "-1" and int(own) >= int(asked)) for own, asked in pairs)
 
 
 def readme(project: Path, stack: Mapping[str, Any]) -> Disagreements:

@@ -1,21 +1,35 @@
-"""Rules about src/: that the modules are there which other files start."""
+"""Rules about src/ and tests/: that the modules are there which other files start, or which they import."""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator, Mapping
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from gpukit.project.location import located
 from gpukit.project.messages import alike
-from gpukit.validate.files import generated
-from gpukit.validate.problem import STACK, Problem
+from gpukit.project.modules import PACKAGES
+from gpukit.project.pyproject import canonical
+from gpukit.project.versions import version
+from gpukit.validate.files import WHEELS, generated, unreadable
+from gpukit.validate.problem import DOCKERFILE, STACK, Problem
 
 # Modules that a command, the editor's debugger, or an entry point starts, in lines that are not comments
 STARTED = re.compile(
     r"^(?![ \t]*(?:#|//)).*?(?:-m[,\s]+[\"']?|\"module\": \"|^[\w-]+ = \")(\w+(?:\.\w+)+)", re.MULTILINE
 )
+OURS = ("gpukit", "exactrun")  # in the wheel
+WRITTEN = re.compile(r"_|.*_pb2")  # modules that a build writes
+OPEN = "def __getattr__"  # in place of the text of a compiled module: any name may be in it
+LATE = re.compile(rf"import \*|{OPEN}|globals\(")
+# What every environment with torch has: its requirements in its METADATA (2.14.1, read 2026-11-26), and numpy
+BROUGHT = ("torch", "numpy", "filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "triton")
+BROUGHT += ("typing-extensions",)
+Folder = Union[Path, zipfile.Path]
 
 
 def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
@@ -29,8 +43,7 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
                 starts.setdefault(module, []).append(name)
     if (source / package).is_dir():
         for module, names in starts.items():
-            path = source.joinpath(*module.split("."))
-            if not (path.is_dir() or any(path.parent.glob(f"{path.name}.*"))):
+            if text_of(source, module.split(".")) is None:
                 yield Problem(names[0], "", f"starts {module}, which is not in src/", "name a module that is there")
         return
     others = [path.name for path in source.glob("*") if (path / "train.py").is_file()]
@@ -41,3 +54,131 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
             f"rename it back, or run `./launch update --answers package_name={meant or next(iter(others), 'NAME')}`"
         )
         yield Problem(STACK, "/package", f"src/ has no folder {package}, which {files} start", remedy)
+
+
+def scripts(project: Path) -> dict[str, ast.Module | SyntaxError | Problem]:
+    """The scripts of src/ and tests/, or why each cannot be read."""
+    found: dict[str, ast.Module | SyntaxError | Problem] = {}
+    for path in (*sorted(project.glob("src/**/*.py")), *sorted(project.glob("tests/**/*.py"))):
+        name = path.relative_to(project).as_posix()
+        content = path.read_bytes()
+        try:
+            found[name] = unreadable(name, content) or ast.parse(content)
+        except SyntaxError as error:
+            found[name] = error
+    return found
+
+
+def imports(project: Path, stack: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[Problem]:
+    """Scripts that cannot be read, and what others import of the project and of gpukit that is not there."""
+    own = project / "src" / stack["package"]
+    places: dict[str, Folder] = {stack["package"]: own} if own.is_dir() else {}  # `modules` reports that
+    for wheel in (path for folder in WHEELS for path in (project / folder).glob("gpukit-*.whl")):
+        if zipfile.is_zipfile(wheel):
+            archive = zipfile.ZipFile(wheel)
+            places |= {name: zipfile.Path(archive, f"{name}/") for name in OURS}
+    said: set[str] = set()
+    for name, tree in read.items():
+        if isinstance(tree, Problem):
+            yield tree
+        elif isinstance(tree, SyntaxError):
+            if sys.version_info[:2] >= version(stack["python"]):  # an older one does not know all of the syntax
+                yield Problem(name, f"line {tree.lineno}", f"Python cannot read it: {tree.msg}", "correct that line")
+        else:
+            found = (missing(project / name, places, node) for node in importing(tree))
+            what, remedy, line = next(filter(None, found), ("", "", 0))  # the next one often has the same cause
+            if what and what.split(".")[-1] not in said:  # several scripts may import the same
+                said.add(what.split(".")[-1])
+                yield Problem(name, f"line {line}", what, remedy)
+
+
+def importing(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports of a script, except those that may fail."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child
+        elif not isinstance(child, (ast.Try, ast.expr)):
+            yield from importing(child)
+
+
+def missing(
+    script: Path, places: Mapping[str, Folder], node: ast.Import | ast.ImportFrom
+) -> tuple[str, str, int] | None:
+    """What is not there of the packages whose folders are known, the remedy, and the line."""
+    level = node.level if isinstance(node, ast.ImportFrom) else 0
+    for module in modules_of(node):
+        first, *parts = module.split(".")
+        folder = script.parents[level - 1] if level else places.get(first)
+        parts = [first, *parts] if level and first else parts
+        if folder is None or any(WRITTEN.match(part) for part in parts):
+            continue
+        text = text_of(folder, parts)
+        if text is None:
+            around = folder / "/".join(parts[:-1])
+            nearby = [path.name.partition(".")[0] for path in around.iterdir()] if around.is_dir() else []
+            return f"there is no module {'.' * level}{module}", suggestion(parts[-1], nearby), node.lineno
+        for alias in node.names if isinstance(node, ast.ImportFrom) and not LATE.search(text) else ():
+            name = alias.name
+            if WRITTEN.match(name):
+                continue
+            if not re.search(rf"\b{name}\b", text) and text_of(folder, [*parts, name]) is None and name != "*":
+                words = re.findall(r"[A-Z]\w+" if name[0].isupper() else r"[a-z_]\w+", text)
+                return f"{'.' * level}{module} has no {name}", suggestion(name, dict.fromkeys(words)), node.lineno
+    return None
+
+
+def modules_of(node: ast.AST) -> list[str]:
+    """The modules that a statement imports, or imports from; a relative import is named without its dots."""
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+def text_of(folder: Folder, parts: list[str]) -> str | None:
+    """The text of a module of a package, if it is there."""
+    path = folder / "/".join(parts)
+    files = [path / "__init__.py", *([path.parent / f"{path.name}.py"] if parts else [])]
+    for file in files:
+        if file.exists():
+            return file.read_text(encoding="utf-8")
+    compiled = isinstance(path, Path) and any(path.parent.glob(f"{path.name}.*"))
+    return OPEN if compiled or path.is_dir() else None
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    meant = alike(name, known)
+    return f"did you mean `{meant}`?" if meant else "correct the name"
+
+
+def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[Problem | str]:
+    """Packages that scripts import on their first level, and that no dependency names. Another one may bring them.
+
+    It is a problem only if the module is beside a script that must itself be imported, as it has relative imports.
+    """
+    if sys.version_info < (3, 10):  # which does not know what is its own
+        return
+    extras = content["project"].get("optional-dependencies", {}).values()
+    groups = content.get("dependency-groups", {}).values()
+    lines = [line for each in (content["project"].get("dependencies", []), *extras, *groups) for line in each]
+    known = {canonical(re.split(r"[^\w.-]", line.strip())[0]) for line in lines if isinstance(line, str)} | {*BROUGHT}
+    own = {path.stem for folder in (project, project / "src", project / "tests") for path in folder.glob("*")}
+    path = located(DOCKERFILE, project)
+    installed = re.findall(r"pip install ([^&|;\n]*)", path.read_text(encoding="utf-8") if path.is_file() else "")
+    own |= {*re.findall(r"[\w-]+", " ".join(installed))}
+    own |= {*OURS, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
+    for name, tree in read.items():
+        nodes = getattr(tree, "body", [])
+        imported = any(getattr(node, "level", 0) for node in nodes)
+        direct = [module for node in nodes if not getattr(node, "level", 0) for module in modules_of(node)]
+        for module in [module.partition(".")[0] for module in direct]:
+            package = canonical(PACKAGES.get(module, module))
+            parts = {package, *(package[: match.start()] for match in re.finditer("-", package))}
+            if {module, package} & own or any(each in parts or each.startswith(f"{package}-") for each in known):
+                continue
+            if imported and text_of((project / name).parent, [module]) is not None:
+                what = f"imports {module}, which Python does not find: it is beside this file"
+                yield Problem(name, "", what, f"write `from .{module} import ...`")
+            else:
+                known.add(package)
+                what = f"{name} imports {module}, and no dependency in pyproject.toml is called like it"
+                yield f"{what}. If none brings it: `./launch add {package}`."
