@@ -322,7 +322,7 @@ def nothing(root: Path) -> None:
             "adopt-workspace",
         ),
         ({"a/requirements.txt": "torch\n", "b/requirements.txt": "torch\n"}, nothing, "adopt-workspace"),
-        ({"requirements-cpu.txt": "torch\n", "requirements-gpu.txt": "torch\n"}, nothing, "adopt-which"),
+        ({"requirements-docker.txt": "torch\n", "requirements-gpu.txt": "torch\n"}, nothing, "adopt-which"),
         ({"a.yml": "channels:\ndependencies:\n", "b.yml": "channels:\ndependencies:\n"}, nothing, "adopt-which"),
         (
             {"requirements-dev.txt": "ruff\n", "a/pyproject.toml": "[project]\nname='a'\n", "b/setup.py": ""},
@@ -382,6 +382,9 @@ def project(*lines: str, groups: str = "") -> dict[str, str]:
         (project("torch>=2.7", "torch<2.4"), [], "pyproject.toml"),
         (project("torch~=1.12"), [], "pyproject.toml"),
         ({"requirements.txt": "torchaudio==2.0.2\n"}, [], "requirements.txt"),
+        ({"requirements.txt": "torchaudio>=2.0,<2.1.2\n"}, [], "requirements.txt"),
+        ({"requirements.txt": "torchvision~=0.14.0\n"}, [], "requirements.txt"),
+        ({"requirements.txt": "torchvision<=0.20\n"}, [], "requirements.txt"),
         (project("torch>=2.7", groups="[dependency-groups]\ndev = ['torch==2.2.0']\n"), [], "pyproject.toml"),
         (
             project("numpy", groups="[project.optional-dependencies]\ngpu = ['torch==1.9']\n"),
@@ -469,6 +472,7 @@ def test_ranges_of_versions(requirement: str, version: str, allowed: bool) -> No
 
 def test_the_range_of_torch_chooses_the_release() -> None:
     assert choose.choose(["rtx-40"], [Line("torchvision==0.24.1", "f")], {}).torch.startswith("2.9.")
+    assert choose.choose(["rtx-40"], [Line("torchaudio==2.11.0", "f")], {}).answers == {}
     for text in ("torch", "torch==2.9.1", "torch<2.9", "torch==2.9.1 ; sys_platform == 'linux'"):
         found = choose.choose(["rtx-40"], [Line(text, "f")], {})
         assert versions.allows(text, found.torch)
@@ -661,6 +665,20 @@ def test_conda_beside_more_requirements(tmp_path: Path) -> None:
 
 SETUP = "from setuptools import setup\nEXTRAS = {'dev': ['ruff'], 'all': 'ruff\\nregex'}\n"
 CONDA = "name: e\nchannels: [pytorch]\ndependencies:\n  - einops\n"
+PIXI = """[workspace]
+channels = ["conda-forge"]
+[dependencies]
+python = "3.12.*"
+pytorch = ">=2.8.0,<3"
+numpy = "2.1.*"
+regex = "*"
+curl = ">=8"
+[pypi-dependencies]
+tqdm = { version = ">=4", extras = ["notebook"] }
+mine = { path = ".", editable = true }
+[target.win-64.dependencies]
+einops = "*"
+"""
 
 
 @pytest.mark.parametrize(
@@ -705,6 +723,11 @@ CONDA = "name: e\nchannels: [pytorch]\ndependencies:\n  - einops\n"
             [],
             {"torch", "deep_ep", "ruff", "pytest"},
         ),
+        (
+            {"pyproject.toml": "[project]\nname = 'p'\ndependencies = []\n[tool.rye]\ndev-dependencies = ['ruff']\n"},
+            [],
+            {"ruff"},
+        ),
         ({"requirements.txt": "torch\n", "requirements-gpu.txt": "regex\n"}, [], {"torch"}),
         (
             {"requirements.txt": "torch\n", "requirements-gpu.txt": "regex\n"},
@@ -713,6 +736,8 @@ CONDA = "name: e\nchannels: [pytorch]\ndependencies:\n  - einops\n"
         ),
         ({"cpu.yml": CONDA, "gpu.yaml": CONDA, "ci.yml": "name: x\n"}, ["gpu.yaml"], {"einops"}),
         ({"gpu.yaml": CONDA, "requirements-dev.txt": "ruff\n"}, [], {"einops"}),
+        ({"pixi.toml": PIXI}, [], {"torch>=2.8.0,<3", "numpy==2.1.*", "regex", "tqdm[notebook]>=4"}),
+        ({"pixi.toml": PIXI, "requirements.txt": "einops\n"}, [], {"einops"}),
         (
             {"requirements-dev.txt": "ruff\n", "setup.py": "import setuptools\n", "train.py": "import torch\n"},
             [],
