@@ -344,6 +344,18 @@ def test_a_folder_that_is_no_project_of_its_own(tmp_path: Path, adopt: Callable[
     assert refusal(adopt, root / "code") == "adopt-not-root"
 
 
+def test_links_out_of_the_repository_are_named(tmp_path: Path) -> None:
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch\n", "inside/a": ""})
+    (tmp_path / "disk").mkdir()
+    (root / "data").symlink_to(tmp_path / "disk")
+    (root / "more").symlink_to("../disk")
+    (root / "near").symlink_to("inside")
+    named = look.look(root, []).left_out
+    disk = tmp_path.resolve() / "disk"
+    mounts = [f"type=bind,source={disk},target={place}" for place in (tmp_path / "disk", "/disk")]
+    assert [re.search(r"`(type=.*?)`", each)[1] for each in named] == mounts  # type: ignore[index]
+
+
 def test_the_imports_of_notebooks_count(tmp_path: Path) -> None:
     cells = [("code", "%matplotlib inline\nimport torch\n"), ("code", "!pip install x\nfrom sklearn import svm")]
     cells += [("code", "not python"), ("markdown", "import no")]

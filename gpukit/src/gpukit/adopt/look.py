@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import posixpath
 import re
 import sys
 from collections.abc import Iterable
@@ -215,6 +216,7 @@ def look(root: Path, more: list[str]) -> Found:
         found.left_out.append(f"what {found.computed} computes, which is not run: `--with FILE` names a file of it")
     if (root / "setup.py").is_file() and "ext_modules" in dependencies.setuptools(root, "setup.py")["computed"]:
         found.left_out.append(EXTENSIONS)
+    found.left_out += links_outside(root)
     found.lines = requirements(root, found)
     found.left_out += [f"{line.text} ({line.file}): {line.unfit}" for line in found.lines if line.unfit]
     found.lines = [line for line in found.lines if not line.unfit]
@@ -237,6 +239,18 @@ def unapplied(project: dependencies.Project) -> list[str]:
     found = [f"uv's {kind}, {', '.join(lines)}: not applied" for kind, lines in named.items() if lines]
     pixis = [name for name in project.tool.get("pixi", {}).get("dependencies", {}) if CONDA_NAMES.get(name, name)]
     return found + ([f"pixi's dependencies, {', '.join(pixis)}: not read; `--extra` names packages"] if pixis else [])
+
+
+def links_outside(root: Path) -> list[str]:
+    """The repository's links to what a container does not have, such as a data set on another disk."""
+    found = []
+    for link in sorted(path for path in root.iterdir() if path.is_symlink()):
+        place = link.resolve()
+        if place.is_dir() and root.resolve() not in place.parents:
+            mount = f"type=bind,source={place},target={posixpath.normpath(posixpath.join('/workspace', link.readlink()))}"
+            file = ADOPTED[".devcontainer/devcontainer.json"]
+            found.append(f"{link.name}, a link to {place}: the container has it with `{mount}` in `mounts` of {file}")
+    return found
 
 
 def one_of(files: list[str]) -> str:
