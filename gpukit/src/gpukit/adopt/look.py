@@ -247,7 +247,8 @@ def links_outside(root: Path) -> list[str]:
     for link in sorted(path for path in root.iterdir() if path.is_symlink()):
         place = link.resolve()
         if place.is_dir() and root.resolve() not in place.parents:
-            mount = f"type=bind,source={place},target={posixpath.normpath(posixpath.join('/workspace', link.readlink()))}"
+            target = posixpath.normpath(posixpath.join("/workspace", link.readlink()))
+            mount = f"type=bind,source={place},target={target}"
             file = ADOPTED[".devcontainer/devcontainer.json"]
             found.append(f"{link.name}, a link to {place}: the container has it with `{mount}` in `mounts` of {file}")
     return found
