@@ -583,6 +583,29 @@ def test_adopted_again_it_uses_the_files_that_undo_kept(tmp_path: Path, adopt: C
     assert set((root / EXTRA).read_text().split()) == {"einops<1", "torch>=2.8", "tqdm"}
 
 
+def test_tokens_stay_out_of_git_on_a_branch_that_has_not_adopted(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    top = repository(tmp_path / "theirs", {"one/requirements.txt": "torch\n"})
+    root = top / "one"
+    exclude = top / ".git/info/exclude"
+    exclude.write_text("mine")
+    git("switch", "-qc", "adopted", cwd=top)
+    adopt(root)
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "GPUKIT_ENTRANCE": "launch"}
+    for _ in range(2):
+        subprocess.run(["sh", ".gpukit/initialize.sh"], cwd=root, env=variables, check=True)
+    commit(top, "adopted")
+    (root / ".gpukit/.env").write_text("WANDB_API_KEY=secret\n")
+    (root / EXTRA).write_text("einops\n")
+    assert git("status", "--porcelain", cwd=top).split() == ["M", f"one/{EXTRA}"]
+    git("stash", "-q", cwd=top)
+    git("switch", "-q", "-", cwd=top)
+    assert (root / ".gpukit/.env").is_file()
+    assert git("status", "--porcelain", "-uall", cwd=top) == ""
+    git("switch", "-q", "-", cwd=top)
+    main.adopt(root, parse(["adopt", "--undo"]))
+    assert exclude.read_text() == "mine"
+
+
 def test_undo_refuses_edits_that_git_does_not_have(tmp_path: Path, adopt: Callable[..., int]) -> None:
     root = repository(tmp_path / "theirs", SHAPES["uv"][0])
     adopt(root)

@@ -111,7 +111,10 @@ def refuse(root: Path) -> None:
         path = root / name
         inside = [each.relative_to(root).as_posix() for each in path.rglob("*")] if not path.is_symlink() else []
         if (path.exists() or path.is_symlink()) and not (inside and {*inside} <= {*kept}):
-            raise RefusalError(f"{name} exists here, and adopting needs that name: rename it first.", id="adopt-taken")
+            other = " If a branch has adopted gpukit, merge it instead." if name == FOLDERS[0] else ""
+            raise RefusalError(
+                f"{name} exists here, and adopting needs that name: rename it first.{other}", id="adopt-taken"
+            )
     if (root / ".devcontainer").is_symlink():
         raise RefusalError(".devcontainer is a link: make it a folder first.", id="adopt-taken")
     refuse_workspace(root)
