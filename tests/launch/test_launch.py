@@ -264,6 +264,7 @@ def test_docker_on_another_machine(small: Path) -> None:
 
 
 SILENT = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?' >&2; exit 1"
+DENIED = "echo 'permission denied while trying to connect to the Docker daemon socket at unix:///x' >&2; exit 1"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +279,7 @@ SILENT = "echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.so
         ("exec podman", "true", {"GPUKIT_ENGINE": "docker"}, "docker"),
         ("true", "true", {"GPUKIT_ENGINE": "podman"}, "podman"),
         (SILENT, "true", {}, "docker"),
+        (DENIED, "true", {}, "docker"),
     ],
 )
 def test_the_choice_of_the_engine(
@@ -292,7 +294,7 @@ def test_the_choice_of_the_engine(
         (tools / "docker").symlink_to("podman")
     done = launch(small, "--dry-run", "run", "--", "true", docker=None if docker == "->" else docker, **env)
     assert planned(done)[0] == chosen
-    if docker == SILENT:  # it is not switched from
+    if docker in (SILENT, DENIED):  # it is not switched from
         assert "GPUKIT_ENGINE=podman" in sentence(launch(small, "run", "--", "true", docker=docker))
 
 
@@ -357,13 +359,15 @@ def test_what_podman_builds(tmp_path: Path) -> None:
 def test_podman_that_cannot_serve(small: Path) -> None:
     tools = small.parent / "tools"
     tools.mkdir()
-    answers = '[ -z "$CONTAINER_HOST" ] || exit 125\n'  # nothing answers there
+    answers = 'case $1 in system) echo "box $THERE"; exit;; esac\n'
+    answers += '[ -z "$CONTAINER_HOST$CONTAINER_CONNECTION" ] || exit 125\n'  # nothing answers there
     answers += 'case $1 in version) echo "$VERSION";; image) echo "x: image not known" >&2; exit 125;; esac'
     (tools / "podman").write_text(f"#!/bin/sh\n{answers}\n", encoding="utf-8")
     (tools / "podman").chmod(0o755)
     assert "4.3" in sentence(launch(small, "build", VERSION="4.2.1"))
     for address in ("ssh://me@box/run/podman.sock", "tcp://box:1"):
         assert "--host" in sentence(launch(small, "build", VERSION="4.9.3", CONTAINER_HOST=address))
+        assert "--host" in sentence(launch(small, "build", CONTAINER_CONNECTION="box", THERE=address))
     assert launch(small, "build", VERSION="4.9.3").returncode == 0
 
 
@@ -428,9 +432,8 @@ def test_credentials_do_not_enter_the_history(small: Path) -> None:
 
 
 def test_a_detached_run_needs_a_name_that_docker_takes(small: Path) -> None:
-    assert "is not a container name" in sentence(
-        launch(small, "run", "-d", "--name", "a b", "--", "true", docker="true")
-    )
+    for name in ("a b", "ä", "-x"):
+        assert repr(name) in sentence(launch(small, "run", "-d", f"--name={name}", "--", "true", docker="true"))
 
 
 def test_notebooks_are_not_everywhere(small: Path) -> None:

@@ -471,6 +471,9 @@ def test_two_laptops_and_one_folder(
     shutil.copytree(root, other, ignore=shutil.ignore_patterns(".launch"))
     (other / "mine.py").write_text("theirs")
     default = Host(NAME, host.folder)
+    copied = Path(shutil.copytree(root, tmp_path / "with its .launch"))
+    with pytest.raises(RefusalError, match=re.escape(f"--host {default}")):
+        files.send(default, copied, "./launch")
     with pytest.raises(RefusalError, match=re.escape(f"--host {default}")):
         files.send(default, other, "./launch")
     assert (at(machine, host) / "mine.py").read_text() == "mine"
@@ -537,6 +540,13 @@ def test_a_full_disk(root: Path, host: Host, machine: Box) -> None:
         files.send(host, root, "./launch")
         (root / "big.py").write_text("x" * 1_000_000)
         with pytest.raises(RefusalError, match="free"):
+            files.send(host, root, "./launch")
+        assert contents(place) == {".gitignore", "small.py"}
+        (root / "big.py").write_text("y")
+        files_there = os.statvfs(place)
+        used = files_there.f_files - files_there.f_ffree
+        subprocess.run(["mount", "-o", f"remount,nr_inodes={used}", place], check=True)  # no other file fits
+        with pytest.raises(RefusalError, match="make room"):
             files.send(host, root, "./launch")
         assert contents(place) == {".gitignore", "small.py"}
     finally:

@@ -46,6 +46,7 @@ def machine(**changes: Any) -> SimpleNamespace:
         "server": Result(0, '{"Platform":{"Name":"Docker Engine - Community"}}'),
         "endpoint": "unix:///var/run/docker.sock",
         "engine_name": "docker",
+        "for_podman": False,
         "system": "linux",
         "arch": "amd64",
         "cards": Result(0, "NVIDIA GeForce RTX 5070 Ti, 580.95.05, 12.0\n"),

@@ -93,6 +93,7 @@ FAULTS = [
     ("client", "podman-not-installed", on_podman(client=Result(None)), "podman"),
     ("engine", "podman-too-old", on_podman("4.2.0", toolkit=Toolkit("1.19.0", True))),
     ("engine", "podman-older-than-cdi", on_podman("4.9.3"), "sudo apt-get install"),
+    ("engine", "podman-ignores-gpus", on_podman("4.9.3", toolkit=Toolkit("1.19.0", True), for_podman=True), "./launch"),
     ("engine", "docker-hangs", on_podman(info=LATE), "podman system"),
     ("engine", "podman-ids", on_podman(info=Result(1, "", "Error: cannot find UID/GID for user me: no subuid ranges"))),
     ("gpu", "cdi-unreadable", refused_by_podman(), "sudo chmod 644"),

@@ -94,7 +94,7 @@ def client(probes: Any, stack: Stack) -> Finding:
     causes=(
         "docker-down docker-denied docker-hangs docker-host-silent docker-context client-too-old docker-is-podman "
         "windows-containers docker-desktop-on-linux docker-rootless docker-builder-too-old docker-unknown-error "
-        "podman-too-old podman-older-than-cdi"
+        "podman-too-old podman-older-than-cdi podman-ignores-gpus"
     ),
     container=True,
 )
@@ -104,7 +104,7 @@ def engine(probes: Any, stack: Stack) -> Finding:
     if not info:
         return _no_response(hide_host(failure(probes.info), probes.endpoint), probes)
     if probes.engine_name == "podman":
-        return _podman(info, probes)
+        return _podman(info, probes, stack)
     name = f"Docker {info['ServerVersion']} on {info.get('OperatingSystem', 'an unknown system')}"
     if "podman" in probes.server.out.lower() or podman.speaks(info):
         return problem("docker-is-podman", "Podman, through Docker's client", "Docker")
@@ -119,7 +119,7 @@ def engine(probes: Any, stack: Stack) -> Finding:
     return passed(f"{name}, on another machine" if remote(probes.endpoint) else name)
 
 
-def _podman(info: dict[str, Any], probes: Any) -> Finding:
+def _podman(info: dict[str, Any], probes: Any, stack: Stack) -> Finding:
     rootless = ", rootless" if info["SecurityOptions"] else ""
     name = f"Podman {info['ServerVersion']}{rootless}"
     if version(info["ServerVersion"]) < version(podman.LEAST):
@@ -127,6 +127,8 @@ def _podman(info: dict[str, Any], probes: Any) -> Finding:
     too_new = version(probes.toolkit.version) >= version(podman.CDI_SINCE)
     if too_new and version(info["ServerVersion"]) < version(podman.CDI_LEAST):
         return problem("podman-older-than-cdi", f"{name}, toolkit {probes.toolkit.version}", podman.CDI_LEAST)
+    if version(info["ServerVersion"]) < version(podman.GPUS_LEAST) and stack.gpu and probes.for_podman:
+        return problem("podman-ignores-gpus", name, f"{podman.GPUS_LEAST} or newer for VS Code")
     return passed(name)
 
 

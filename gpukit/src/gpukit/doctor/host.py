@@ -177,10 +177,15 @@ class Host:
     secure_boot = cached_property(lambda _: facts.secure_boot())
 
     @property
+    def for_podman(self) -> bool:
+        """Whether the project has a configuration for VS Code with Podman."""
+        return (self.project / podman.CONFIG).is_file()
+
+    @property
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
         if self.engine_name == "podman" and not self.native:
-            return os.environ.get("CONTAINER_HOST", "")
+            return podman.endpoint(os.environ, lambda: run(["podman", *podman.CONNECTIONS], SHORT_TIMEOUT).out)
         return self._answer("endpoint").out.strip()
 
     @cached_property

@@ -115,7 +115,7 @@ class Engine:
             if host or remote(endpoint):
                 refusal.args = (f"Docker does not respond at {endpoint}, {names}.",)
         other = shutil.which("podman", path=self.env.get("PATH"))
-        if refusal.id in refusals.NOT_RESPONDING and other and not self.env.get("GPUKIT_ENGINE"):
+        if refusal.id in (*refusals.NOT_RESPONDING, "docker-denied") and other and not self.env.get("GPUKIT_ENGINE"):
             refusal.args = (f"{refusal} Podman is installed too: `GPUKIT_ENGINE=podman ./launch ...` uses it.",)
         return refusal
 
@@ -131,7 +131,7 @@ class Engine:
     def endpoint(self) -> str:
         """The engine's address: unix://..., tcp://..., ssh://...; empty if unknown."""
         if self.podman:
-            return self.env.get("CONTAINER_HOST", "")
+            return podman.endpoint(self.env, lambda: self.call(*podman.CONNECTIONS)[1])
         return self.call("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")[1].strip()
 
     def stream(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
@@ -156,7 +156,8 @@ class Engine:
             return
         if self.podman:
             if remote(self.endpoint()):  # first: it would be asked for its version, too
-                raise RefusalError(ELSEWHERE.format("Podman, which CONTAINER_HOST names,"))
+                variable = next(filter(self.env.get, podman.SERVICE))
+                raise RefusalError(ELSEWHERE.format(f"Podman, which {variable} names,"))
             release = self.get("version", "--format", "{{.Client.Version}}", seconds=seconds).strip()
             if version(release) < version(podman.LEAST):
                 raise RefusalError(f"Podman {release} is too old: launch needs {podman.LEAST} or newer, or Docker.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,11 @@ LEAST = "4.3"  # from here on, keep-id takes a uid: https://github.com/container
 # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/release-notes.html#known-issues (2026-11-26)
 CDI_SINCE = "1.19.1"
 CDI_LEAST = "5.1"
+# https://github.com/containers/podman/blob/main/RELEASE_NOTES.md, 5.0.0: before, --gpus had no effect (2026-11-26)
+GPUS_LEAST = "5.0"
+CONFIG = ".devcontainer/podman/devcontainer.json"  # for VS Code, which passes --gpus as it is
+SERVICE = ("CONTAINER_HOST", "CONTAINER_CONNECTION")  # variables that name Podman's service, maybe another machine's
+CONNECTIONS = ("system", "connection", "list", "--format={{.Name}} {{.URI}}")
 USER = 1000  # of the image: a rootless engine cannot build a uid outside its user's range
 KEEP_ID = f"--userns=keep-id:uid={USER},gid={USER}"  # in the container, this user of the host is that user
 UNCONFINED = "--security-opt=label=disable"  # otherwise SELinux denies the project's folder and the GPU
@@ -149,6 +154,14 @@ def info(text: str) -> dict[str, Any]:
         "CgroupDriver": host.get("cgroupManager", ""),
         "DiscoveredDevices": [{"ID": f"{DEVICE}=all"}] if any(map(lists_gpus, SPECIFICATIONS)) else [],
     }
+
+
+def endpoint(env: Mapping[str, str], connections: Callable[[], str]) -> str:
+    """The address of the service that SERVICE names; empty if Podman works by itself. `connections`: lists them all."""
+    host, name = (env.get(variable, "") for variable in SERVICE)
+    if host or not name:
+        return host
+    return next((line.split()[1] for line in connections().splitlines() if line.split()[:1] == [name]), "")
 
 
 def speaks(info: dict[str, Any]) -> bool:

@@ -200,8 +200,7 @@ class Container:
         from gpukit.launch import container, image
 
         project = self.make(gpus, folder)
-        project.prepare()
-        image.ensure(project)
+        image.make_ready(project)
         project.sealed = job["sealed"]
         more, _ = container.passed(project, job["variables"])
         arguments = [*container.flags(project, lease["container"], "job"), *more, "--log-driver=none"]

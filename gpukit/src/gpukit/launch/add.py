@@ -61,8 +61,7 @@ def add(project: Project, packages: list[str], judge: Judge, examine: Examine) -
         if project.show_start("run", *throwaway):
             project.show(*inside(project, Found(name, True, "add"), INSTALL), stdin=wanted)
             return 0
-        project.prepare()
-        image.ensure(project)
+        image.make_ready(project)
         start(project, *throwaway)
     try:
         first, *others = found or [Found(name, True, "add")]

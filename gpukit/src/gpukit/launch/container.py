@@ -154,8 +154,7 @@ def verify(project: Project, command: list[str]) -> int:
     """Run verify, and tell it what the image was built from: a container cannot see that."""
     if project.dry:
         return run(project, command)
-    project.prepare()
-    image.ensure(project)
+    image.make_ready(project)
     base = image.recorded_base(project)
     return run(project, command, [f"GPUKIT_BASE={base}"] if base else None, ready=True)
 
@@ -180,8 +179,7 @@ def run(
     if project.show_start(*arguments):
         return 0
     if not ready:
-        project.prepare()
-        image.ensure(project)
+        image.make_ready(project)
     hand_over(project, values)
     attended = Attended(project.engine, name)
     with naming_the_port(publish):
@@ -220,8 +218,7 @@ def run_detached(
     variables: list[str] | None = None,
     ports: list[str] | None = None,
 ) -> int:
-    if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise RefusalError(f"{name!r} is not a container name: use letters, digits, dots, dashes, and underscores.")
+    refuse_name(name)
     short = name
     name = f"{project.tag}-run-{name}" if name else f"{project.tag}-run"
     publish = published(project, ports or [])
@@ -230,8 +227,7 @@ def run_detached(
     if project.show_start("run", *arguments):
         return 0
     make_room(project, name, "give this one a --name, or stop that one with `./launch stop`")
-    project.prepare()
-    image.ensure(project)
+    image.make_ready(project)
     hand_over(project, values)
     says = (
         f"{name} is running: `./launch logs -f{f' {short}' * bool(short)}` shows its output, `./launch stop` stops it."
@@ -239,6 +235,12 @@ def run_detached(
     with naming_the_port(publish):
         start(project, *arguments, says=says)
     return 0
+
+
+def refuse_name(name: str) -> None:
+    """Refuse a name of a run that no container can have."""
+    if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise RefusalError(f"--name {name!r}: use ASCII letters, digits, dots, dashes, and underscores.")
 
 
 def make_room(project: Project, name: str, otherwise: str) -> None:
@@ -262,8 +264,7 @@ def up(project: Project) -> str:
         say(f"{name} is already running: `./launch shell` opens a shell in it.")
     else:
         make_room(project, name, "")
-        project.prepare()
-        image.ensure(project)
+        image.make_ready(project)
         says = f"{name} is up: `./launch shell` opens a shell in it, `./launch stop` stops it."
         start(project, *arguments, says=says)
     if compose.there(project):  # and the engine is Podman

@@ -134,6 +134,12 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
         raise unfit or project.engine.explain(output, "The image cannot be built", refusals.BUILD_KINDS)
 
 
+def make_ready(project: Project) -> None:
+    """All that precedes the start of a container: what is used is said, its mounts exist, and so does the image."""
+    project.prepare()
+    ensure(project)
+
+
 def ensure(project: Project, gpu: bool = True, extra: dict[str, str] | None = None) -> None:
     """Build the image if there is none that was built from the current files; with `extra` build arguments."""
     if project.dry:

@@ -286,8 +286,7 @@ def start(
 
 
 def detach(project: Project, command: list[str], name: str = "", values: dict[str, str] | None = None) -> int:
-    if name and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise RefusalError(f"{name!r} is no name for a run: letters, digits, dots, dashes and underscores are.")
+    container.refuse_name(name)
     name = name or "run"
     if project.dry:
         return run(project, command)

@@ -52,8 +52,7 @@ def notebook(project: Project) -> int:
         say(f"{name} is already running; `./launch stop` stops it.")
     else:
         make_room(project, name, "")
-        project.prepare()
-        image.ensure(project)
+        image.make_ready(project)
         token(project)
         publish(project, name)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import secrets
 import socket
@@ -44,7 +45,11 @@ def _sources(root: Path) -> Iterator[str]:
 
 
 def amount(files: int, size: int) -> str:
-    return f"{files} file{'s' * (files != 1)} ({size / 1e6:.1f} MB)"
+    return f"{files} file{'s' * (files != 1)} ({readable(size)})"
+
+
+def readable(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{math.ceil(size / 1e3)} kB"
 
 
 def some(names: list[str]) -> str:
@@ -52,14 +57,18 @@ def some(names: list[str]) -> str:
 
 
 def sender(root: Path) -> dict[str, str]:
-    """This copy of the project, as the other machine remembers it."""
+    """This copy of the project, as the other machine remembers it.
+
+    If the folder was copied with all its files, the copy is another one; if it was moved, it is the same.
+    """
     path = located(".launch/sender.json", root)
     path.parent.mkdir(mode=0o700, exist_ok=True)
+    here = {"from": f"{socket.gethostname()}:{root}", "inode": path.parent.stat().st_ino}
     found = read_json(path)
-    if not found.get("id"):
-        found = {"id": secrets.token_hex(8)}
+    if not any(found.get(name) == value for name, value in here.items()):
+        found = {"id": secrets.token_hex(8), **here}
         write_json(path, found)
-    return {"id": found["id"], "from": f"{socket.gethostname()}:{root}"}
+    return {"id": found["id"], "from": here["from"]}
 
 
 def send(host: Host, root: Path, launch: str) -> str:
@@ -92,8 +101,8 @@ def send(host: Host, root: Path, launch: str) -> str:
             if "full" in answer:
                 needed, free = answer["full"]
                 raise RefusalError(
-                    f"{host.destination} has {free / 1e6:.1f} MB free, and {needed / 1e6:.1f} MB are to be sent: "
-                    "make room there."
+                    f"{host.destination} has {readable(free)} free for {host.folder}, and {readable(needed)} are to be "
+                    "sent: make room there."
                 )
             if answer.get("sender"):
                 say(f"Replacing the files in {host} that came from {answer['sender']['from']}.")

@@ -7,6 +7,7 @@ The contents of a file are blocks, each after its length in four bytes; a block 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -123,7 +124,8 @@ def receive(request: Request, stream: BinaryIO) -> None:
                 shutil.rmtree(left, ignore_errors=True)
             Folder(root, request).receive(stream)
     except OSError as error:
-        answer(error=f"{error.filename or root}: {error.strerror}")
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # or no more files may be created there
+        answer(error=f"{root}: {error.strerror}: make room there" if full else f"{error.filename}: {error.strerror}")
 
 
 class Folder:
