@@ -33,6 +33,7 @@ from exactrun.saver import Saver
 LAYERS = 8
 MIB = 1 << 20
 SIZES = (1, 16, 256)  # MiB whose cost is measured
+STEPS = 200  # of a loop that saves once, which go on for longer than a save
 
 
 class Training:
@@ -287,7 +288,7 @@ def cost(size: int, times: int, folder: Path) -> dict[str, float]:
 
 
 def stall(size: int, times: int, folder: Path) -> dict[str, list[float]]:
-    """Seconds that a save takes from a training loop, in turn: one save, and 400 steps with a save at the 20th."""
+    """Seconds that a save takes from a training loop, in turn: one save, and STEPS steps with a save at the 20th."""
     training = Training(size)
     ours, background = (kind(folder / kind.__name__, training) for kind in (Ours, Background))
     numbers = torch.rand(640, 640)
@@ -301,7 +302,7 @@ def stall(size: int, times: int, folder: Path) -> dict[str, list[float]]:
         return seconds[what][-1]
 
     def steps(save: Callable[[int], object] = lambda number: None, number: int = 0) -> None:
-        for step in range(400):
+        for step in range(STEPS):
             torch.mm(numbers, numbers)
             if step == 20:
                 save(number)
@@ -389,7 +390,7 @@ def speed(bench: Benchmark) -> None:
         "Each library is used as shown first in its documentation. DCP and accelerate would do better with one folder "
         "per step.",
         f"Waits at {SIZES[-1]} MiB, median and quartiles: synchronous {spread(waits['synchronous'])}, asynchronous "
-        f"{spread(waits['stall'])}. Time lost by a loop of 400 matrix products in one thread, in which one "
+        f"{spread(waits['stall'])}. Time lost by a loop of {STEPS} matrix products in one thread, in which one "
         f"checkpoint is saved: synchronous {spread(waits['lost, synchronous'])}, asynchronous "
         f"{spread(waits['lost, asynchronous'])}; the loop takes {spread(waits['steps'])}.",
         "gpukit's times include SHA-256 hashes of all data, fsync, and removing the oldest of four checkpoints.",

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from gpukit.script.finder import Outcome, Search
+from exactrun.errors import TrainingError
+from gpukit.script.finder import search
+from gpukit.script.probe import Measured
 
 GB = 1e9
 MIB = 2**20
@@ -233,14 +235,18 @@ def models(of_each: int, seed: int) -> list[Model]:
 
 
 def ours(device: Simulated) -> int:
-    search = Search(int(device.model.budget))
-    while size := search.next():
+    budget = int(device.model.budget)
+
+    def trial(size: int) -> Measured:
         try:
-            one = Outcome(size, device.run(size, 5))
+            return Measured(5, peak=device.run(size, 5), budget=budget)
         except RuntimeError as error:
-            one = Outcome(size, None, str(error))
-        search.tried.append(one)
-    return search.best
+            return Measured(why=str(error), memory=True)
+
+    try:
+        return search(trial)
+    except TrainingError:
+        return 0
 
 
 @dataclass(frozen=True)

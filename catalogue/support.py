@@ -15,9 +15,22 @@ FILES = ("hardware", "images", "packages", "extensions")
 PROVENANCE = {"source", "sources", "checked", "specs"}
 
 
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """libyaml if PyYAML has it: the parser in Python takes ten times as long."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Reject a key that occurs twice, of which YAML would silently keep the last."""
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) < len(node.value):
+            keys = [key.value for key, _ in node.value]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.constructor.ConstructorError(None, None, f"{twice!r} occurs twice", node.start_mark)
+        return mapping
+
+
 def parse(text: str) -> Any:
-    """YAML, by libyaml if PyYAML has it: the parser in Python takes ten times as long."""
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    """YAML, as the loader above reads it."""
+    return yaml.load(text, _Loader)
 
 
 @functools.cache

@@ -83,7 +83,11 @@ def _shared_causes(checks: list[Any]) -> list[str]:
 def _causes(ids: Iterable[str]) -> list[str]:
     """A table of causes."""
     from gpukit.findings.causes import PROJECT, cause, shown
+    from gpukit.project.data import data
 
+    missing = [id for id in ids if id not in data("knowledge")["causes"]]
+    if missing:
+        sys.exit(f"knowledge/ has no cause {', '.join(missing)}, which a check can find: add it there.")
     rows = []
     for own in map(cause, dict.fromkeys(ids)):
         why, remedy = (_cell(shown(text, PROJECT)) for text in (own.why, own.remedy))

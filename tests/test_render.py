@@ -489,6 +489,9 @@ def test_memory_is_capped_where_cpu_and_gpu_share_it(
             assert "per_process_memory_fraction" not in file.read_text(encoding="utf-8"), (name, file)
     pinned = generate(hardware="dgx-spark", base="ngc", release="25.11")
     assert "ALLOC_CONF" not in (pinned / ".devcontainer/devcontainer.json").read_text(encoding="utf-8")
+    mixed = generate(hardware="rtx-50", also_on=["dgx-spark"])
+    assert "FRACTION:1.0}" in (mixed / ".devcontainer/devcontainer.json").read_text(encoding="utf-8")
+    assert "GPUKIT_MEMORY_FRACTION=0.8" in (mixed / "README.md").read_text(encoding="utf-8")
 
 
 def test_stack_says_where_torch_comes_from(everything: dict[str, Path]) -> None:

@@ -93,12 +93,12 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
 def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, Any]) -> None:
     """In 2 GiB of memory, of which it uses most."""
     from gpukit.script.finder import OPTION, find, option_of
-    from gpukit.script.probe import measure, with_option
+    from gpukit.script.probe import measure
 
     command = [*SCRIPT, "--device", device, "--samples", "10000000"]
     lines = measured.setdefault("lines", [])
     size = find(command, limit=2 << 30, say=lines.append)
-    found = measure(with_option(command, option_of(OPTION, size)), limit=2 << 30)
+    found = measure([*command, *option_of(OPTION, size)], limit=2 << 30)
     measured["share"] = found.peak / (2 << 30)
     assert 0.6 < measured["share"] <= 1
 
@@ -108,12 +108,12 @@ def test_profile_has_the_kernels_of_this_gpu(device: str, tmp_path: Any) -> None
 
     import torch
 
-    from gpukit.track.profile import OPERATORS, TRACE, Profile
+    from gpukit.track.profile import OPERATORS, RECORDED, SKIPPED, TRACE, WARM_UP, Profile
 
     x = torch.randn(512, 512, device=device)
-    profile = Profile(2, skip=1)
+    profile = Profile()
     profile.begin(SimpleNamespace(folder=tmp_path, say=print))
-    for _ in range(6):
+    for _ in range(SKIPPED + WARM_UP + RECORDED + 1):
         (x @ x).sum().item()
         profile.step()
     profile.close("finished")

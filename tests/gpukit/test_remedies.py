@@ -223,7 +223,7 @@ def test_in_an_adopted_repository_sentences_name_its_files(tmp_path, monkeypatch
     stack.parent.mkdir()
     stack.write_text('{"dependencies": ["pyproject.toml#dev", "more.txt"]}')
     monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
-    forms = [text for each in data("knowledge")["causes"] for text in vars(causes.cause(each)).values()]
+    forms = [text for each in data("knowledge")["causes"] for text in causes.cause(each)._asdict().values()]
     texts = [
         causes.worded(text, place) for text in forms if isinstance(text, (str, dict)) for place in (PROJECT, NATIVE)
     ]

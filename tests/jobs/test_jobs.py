@@ -262,6 +262,11 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["jobs", "move", "2"]) == 0 and [job["id"] for job in queue.table.next()] == [2, 1]
     assert main(["jobs", "cancel", "2"]) == 0 and queue.states() == ["queued", "canceled", "held"]
     assert main(["jobs", "retry", "2"]) == 0 and queue.states() == ["queued", "canceled", "queued", "queued"]
+    main(["submit", "true"])
+    main(["submit", "true"])
+    capsys.readouterr()
+    assert main(["jobs", "cancel", "5", "6", "--json"]) == 0
+    assert [job["state"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["canceled", "canceled"]
     capsys.readouterr()
     assert main(["jobs"]) == 0 and main(["jobs", "show", "2"]) == 0
     shown = capsys.readouterr().out
@@ -283,7 +288,7 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
     ):
         assert main(wrong) == 1
         assert (said := capsys.readouterr().err).count("\n") == 1 and "secret-value" not in said
-    assert len(queue.states()) == 4
+    assert len(queue.states()) == 6
     service = queue.root / "compose.yaml"
     options = ["--native", "--cpu"]
     for given, expected in ((options, "--native --cpu jobs run"), (["--cpu"], "--cpu jobs run"), ([], "jobs run")):

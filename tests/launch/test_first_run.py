@@ -54,8 +54,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return make
 
 
-def ways(root: Path, only_native: bool = False, cpu: bool = False) -> list[tuple[bool, bool]]:
-    env = {"PATH": str(root.parent / "bin")}
+def ways(root: Path, only_native: bool = False, cpu: bool = False, **env: str) -> list[tuple[bool, bool]]:
+    env = {"PATH": str(root.parent / "bin"), **env}
     found = first_run.ways(Project(root, env, cpu), Project(root, env, True), only_native)
     return [(way.native, way.gpu) for way in found]
 
@@ -88,6 +88,14 @@ def test_the_sentence_says_where_and_why(machine, monkeypatch: pytest.MonkeyPatc
     assert said.count("\n") == 1
 
 
+def test_on_a_shared_machine_no_gpu_is_taken_unasked(machine) -> None:
+    root = machine()
+    path = root / ".devcontainer/devcontainer.json"
+    path.write_text(path.read_text().replace("${localEnv:GPUS:all}", "${localEnv:GPUS}"))
+    assert ways(root) == [(CONTAINER, False), (NATIVE, False)]
+    assert ways(root, GPUS="0") == [(CONTAINER, True), (NATIVE, True), (CONTAINER, False), (NATIVE, False)]
+
+
 def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, monkeypatch, capsys) -> None:
     def fail(project: Project, command: list[str], trial: bool) -> int:
         raise RefusalError("The image cannot be built: no network.")
@@ -104,6 +112,7 @@ def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, 
         first_run.first_run(
             machine(engine="Docker is not installed", driver="x", has_uv=False), False, "", False, False
         )
+    assert "Docker is not installed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("only_native", [CONTAINER, NATIVE])

@@ -401,12 +401,17 @@ def test_a_folder_that_is_no_project(small: Path) -> None:
     assert "is not a generated project" in sentence(launch(small, "up", docker="true"))
 
 
+def test_without_a_command_it_prints_the_help(small: Path) -> None:
+    done = launch(small)
+    assert done.returncode == 2 and done.stderr == launch(small, "--help").stdout
+
+
 def test_no_configuration_without_a_gpu(small: Path) -> None:
     shutil.rmtree(small / ".devcontainer/cpu")
     assert "the configuration without a GPU" in sentence(launch(small, "--cpu", "up", docker="true"))
 
 
-@pytest.mark.parametrize("value", ["", "a b", 'x"y', "$(id)"])
+@pytest.mark.parametrize("value", ["", "a b", "0,a", "0,", 'x"y', "$(id)"])
 def test_gpus_that_are_none(small: Path, value: str) -> None:
     assert "GPUS" in sentence(launch(small, "run", "--", "true", docker="true", GPUS=value))
     assert "GPUS" in sentence(launch(small, "preflight", docker="true", GPUS=value))

@@ -26,7 +26,7 @@ class Card:
 
     def __init__(self, most: int | None) -> None:
         total = int(os.environ["CARD_MIB"]) * MIB
-        self.how, Card.budget = ("as set", most) if most and most < total else ("cudaMemGetInfo", total)
+        Card.budget = min(most or total, total)
 
     @classmethod
     def here(cls, most: int | None = None) -> Card:

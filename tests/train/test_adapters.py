@@ -54,7 +54,9 @@ def test_hugging_face_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path)
     process.join(loops.PATIENCE)
     assert process.exitcode == 1
     last = (folder / "log").read_text().splitlines()[-1]
-    assert last.endswith("samples per step = 8, but this run has 4: resume with the same, or use another output_dir.")
+    assert last.endswith(
+        "samples per step = 8, but this run has 4: resume with the same, or start a new run in another folder."
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="not installed: lightning")

@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from gpukit.host import limits
-from gpukit.project.stack import Memory, Target
-from gpukit.script.device import Budget, Device, budget, choose, limit
+from gpukit.script import device as module
+from gpukit.script.device import Budget, budget, choose, fastest, limit
 
+ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
-FORMATS = {"12.1": ("fp16", "bf16", "tf32", "fp8", "fp4"), "7.5": ("fp16",), "6.1": ()}  # catalogue/hardware.yml
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda:0")
 
 
 @dataclass(frozen=True)
@@ -94,52 +97,51 @@ def meminfo(total: int, available: int) -> str:
     return "".join(f"{name}: {size >> 10:>14} kB\n" for name, size in sizes.items()) + "HugePages_Total:       0\n"
 
 
-def stack(capability: str, fraction: float | None = None) -> Any:
-    target = Target("the card", capability, "amd64", None, fraction is not None, FORMATS[capability])
-    return SimpleNamespace(targets={"it": target}, memory=Memory("host", None, fraction))
-
-
 @pytest.mark.parametrize(
-    ("what", "dtype", "tf32", "channels_last", "words"),
+    ("what", "dtype", "channels_last", "words"),
     [
-        (H100, torch.bfloat16, True, True, "NVIDIA H100 (cuda:0): bfloat16 (compute capability 9.0 supports bfloat16)"),
-        (GB10, torch.bfloat16, True, True, "NVIDIA GB10 (cuda:0): bfloat16"),
-        (T4, torch.float16, False, True, "with loss scaling (compute capability 7.5 does not support bfloat16)"),
-        (P4, torch.float32, False, False, "float32 (compute capability 6.1 does not support bfloat16)"),
+        (H100, torch.bfloat16, True, "NVIDIA H100 (cuda:0): bfloat16, compute capability 9.0, TF32, channels-last."),
+        (GB10, torch.bfloat16, True, "NVIDIA GB10 (cuda:0): bfloat16"),
+        (T4, torch.float16, True, "Tesla T4 (cuda:0): float16, compute capability 7.5, channels-last."),
+        (P4, torch.float32, False, "Tesla P4 (cuda:0): float32, compute capability 6.1."),
     ],
     ids=lambda value: value.name if isinstance(value, Card) else None,
 )
-@pytest.mark.parametrize("known", [False, True], ids=["by generation", "by stack.json"])
 def test_each_card_gets_what_it_computes_fast(
-    card: Any, what: Card, dtype: torch.dtype, tf32: bool, channels_last: bool, words: str, known: bool
+    card: Any, what: Card, dtype: torch.dtype, channels_last: bool, words: str
 ):
     card(what)
-    capability = "{}.{}".format(*what.capability)
-    chosen = choose(stack=stack(capability) if known and capability in FORMATS else None)
-    assert (chosen.dtype, chosen.tf32, chosen.channels_last) == (dtype, tf32, channels_last)
-    assert chosen.device == torch.device("cuda:0")
-    assert words in chosen.describe() and "\n" not in chosen.describe()
+    chosen = choose()
+    assert (chosen.device, chosen.dtype) == (CUDA, dtype)
+    assert (chosen.memory_format == torch.channels_last) == channels_last
+    assert words in chosen.line
+    assert choose(scaled=False).dtype == (torch.float32 if dtype == torch.float16 else dtype)
+
+
+def test_the_catalogue_says_the_same():
+    """By capability: which cards compute in bfloat16, and which only in fp16."""
+    known = yaml.safe_load((ROOT / "catalogue/hardware.yml").read_text(encoding="utf-8"))["hardware"]
+    for name, facts in known.items():
+        if capability := facts.get("capability"):
+            major, minor = capability.rstrip("af").split(".")
+            best = next((one for one in ("bf16", "fp16") if one in facts["precisions"]), "fp32")
+            assert fastest((int(major), int(minor)), scaled=True) == best, name
 
 
 def test_every_choice_can_be_overridden(card: Any):
     card(H100, count=4)
-    chosen = choose(dtype="fp32", tf32=False, local_rank=2)
-    assert chosen.describe() == "Training on NVIDIA H100 (cuda:2): float32 as set."
-    assert (chosen.dtype, chosen.tf32, chosen.device.index) == (torch.float32, False, 2)
-    assert choose(dtype="fp16").dtype == torch.float16 and choose(device="cuda:3").device.index == 3
-    assert choose(device="cpu").dtype == torch.float32
+    chosen = choose(dtype="fp32", local_rank=2)
+    assert (chosen.dtype, chosen.device.index) == (torch.float32, 2)
+    assert choose(dtype="fp16").dtype == torch.float16
+    assert choose(device="cpu").device == CPU
 
 
 @pytest.mark.parametrize(
     ("what", "asked", "sentence"),
     [
         (T4, {"dtype": "bf16"}, "bfloat16 is not supported by a GPU of compute capability 7.5"),
-        (T4, {"tf32": True}, "TF32 needs a GPU of compute capability 8.0"),
-        (H100, {"dtype": "fp8"}, "Unknown number format 'fp8'"),
-        (H100, {"device": "cuda:1"}, "There is no cuda:1, since PyTorch finds 1 GPU"),
-        (H100, {"local_rank": 1}, "There is no cuda:1, since PyTorch finds 1 GPU"),
-        (H100, {"device": "tpu"}, "Unknown device 'tpu'"),
-        (H100, {"device": "mps"}, "Unknown device 'mps'"),
+        (H100, {"dtype": "fp16", "scaled": False}, "fp16 needs a gradient scaler"),
+        (H100, {"local_rank": 1}, "PyTorch finds 1 GPU: start at most one process per GPU"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(card: Any, what: Card, asked: dict[str, Any], sentence: str):
@@ -150,41 +152,39 @@ def test_what_cannot_be_is_one_sentence(card: Any, what: Card, asked: dict[str, 
 
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose().describe().startswith("Training on the CPU, since PyTorch finds no GPU (")
+    assert choose().line.startswith("Training on the CPU, since PyTorch finds no GPU (")
     with pytest.raises(SystemExit, match=r"PyTorch finds no GPU: run `\./launch doctor`"):
         choose(device="cuda")
 
 
 @pytest.mark.parametrize("what", [H100, T4], ids=lambda card: card.name)
 def test_a_card_with_memory_of_its_own(card: Any, what: Card):
-    card(what)
+    fractions = card(what)
     cached = what.reserved - what.allocated  # is ours to use
-    assert budget(choose()) == Budget(what.free + cached, what.total, "cudaMemGetInfo")
-    assert limit(choose(), stack("12.1", 0.8)) is None
+    assert budget(CUDA) == Budget(what.free + cached, what.total, "cudaMemGetInfo")
+    limit(CUDA)
+    assert fractions == []
 
 
 def test_a_fraction_that_was_set_for_this_process(card: Any):
     card(replace(T4, fraction=0.7))
-    found = budget(choose())
+    found = budget(CUDA)
     assert found.free == int(0.7 * T4.total) - T4.allocated and found.how == "the limit of 70% for this process"
 
 
-def test_unified_memory_is_bounded_by_what_the_kernel_can_give(card: Any, files: Any):
+@pytest.mark.parametrize(("available", "most"), [(GB10_AVAILABLE, None), (120 * GIB, 0.8)])
+def test_unified_memory_is_bounded_by_what_the_kernel_can_give(
+    card: Any, files: Any, available: int, most: float | None, monkeypatch: pytest.MonkeyPatch
+):
+    """And by the fraction of stack.json."""
     fractions = card(GB10)
-    files({"proc/meminfo": meminfo(GB10.total, GB10_AVAILABLE)})
-    free = GB10_AVAILABLE - int(0.05 * GB10.total)
-    found = budget(choose())
+    files({"proc/meminfo": meminfo(GB10.total, available)})
+    monkeypatch.setattr(module, "load", lambda: SimpleNamespace(memory=SimpleNamespace(fraction=0.8)))
+    free = available - int(0.05 * GB10.total)
+    found = budget(CUDA)
     assert found.how == "MemAvailable" and found.total == GB10.total and abs(found.free - free) < 1 << 20
-    bound = limit(choose(), stack("12.1", 0.8))
-    assert fractions == [pytest.approx(free / GB10.total, abs=1e-4)]
-    assert bound is not None and abs(bound.free - free) < 1 << 20
-
-
-def test_the_stacks_fraction_is_the_most(card: Any, files: Any):
-    fractions = card(GB10)
-    files({"proc/meminfo": meminfo(GB10.total, 120 * GIB)})
-    bound = limit(choose(), stack("12.1", 0.8))
-    assert fractions == [0.8] and bound is not None and bound.free == int(0.8 * GB10.total)
+    limit(CUDA)
+    assert fractions == [pytest.approx(most or free / GB10.total, abs=1e-4)]
 
 
 def test_a_containers_limit_holds_on_unified_memory_too(card: Any, files: Any):
@@ -197,11 +197,8 @@ def test_a_containers_limit_holds_on_unified_memory_too(card: Any, files: Any):
             "sys/fs/cgroup/memory.stat": f"anon {4 * GIB}\nfile {4 * GIB}\ninactive_file {3 * GIB}\n",
         }
     )
-    found = budget(choose())
+    found = budget(CUDA)
     assert found.how == "the container's limit" and found.free == int(32 * GIB * 0.95) - 5 * GIB
-
-
-CPU = Device(torch.device("cpu"))
 
 
 def test_the_cpu_without_a_limit(files: Any):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
-import json
 import os
 import pty
 import struct
-import sys
 import termios
 import threading
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +21,6 @@ from exactrun.data import DataError
 from exactrun.errors import TrainingError
 from exactrun.progress import Progress
 from gpukit.script.errors import error_message, report_errors
-from gpukit.track.curve import curve
 
 
 class Terminal(io.StringIO):
@@ -122,35 +118,6 @@ def test_long_work_is_announced(capsys: pytest.CaptureFixture[str], monkeypatch:
         time.sleep(0.1)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "Loading the data ...\n")
-
-
-METRICS = [
-    {"step": 1, "loss": 3.0},
-    {"step": 2, "loss": 2.0, "samples_per_second": 10},
-    {"step": 2, "held_out_loss": 2.5, "held_out_accuracy": 0.5},
-    {"step": 3, "loss": 9.0},
-    {"step": 3, "loss": 1.0},
-]
-
-
-@pytest.fixture
-def metrics(tmp_path: Path) -> Path:
-    lines = "".join(json.dumps(line) + "\n" for line in METRICS)
-    (tmp_path / "metrics.jsonl").write_text(lines + '{"step": 4, "lo')
-    return tmp_path
-
-
-def test_the_curve_is_a_picture(metrics: Path) -> None:
-    pytest.importorskip("matplotlib", exc_type=ImportError)
-    picture = curve(metrics)
-    assert picture == metrics / "loss.png"
-    assert picture.read_bytes()[:4] == b"\x89PNG"
-    assert sorted(path.name for path in metrics.iterdir()) == ["loss.png", "metrics.jsonl"]
-
-
-def test_no_picture_without_matplotlib(metrics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert curve(metrics) is None
 
 
 WORDS = [

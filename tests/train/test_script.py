@@ -182,7 +182,6 @@ def still_whole(project: Trainee, step: int = 2) -> None:
         (("--width", "64"), ("another model", "[64, 2]", "another folder")),
         (("--batch-size", "128"), ("64 batches instead of 32", "same data and batch size")),
         (("--batch-size", "8193"), ("8192 samples",)),
-        (("--no-resume",), ("--name",)),
     ],
 )
 def test_what_does_not_fit_the_run(options: tuple[str, ...], words: tuple[str, ...], saved: Trainee) -> None:
@@ -227,17 +226,13 @@ def test_no_process_waits_for_one_that_ended(how: str, trainee) -> None:
 
 
 FAKE_WANDB = """
-import os, time
-
 class Settings:
     def __init__(self, **_): pass
 
 class Run:
     id = "x"
     def finish(self, **_): pass
-    def save(self, *_, **__): pass
     def log(self, *_, **__):
-        if os.environ["FAKE"] == "hangs": time.sleep(1000)
         raise OSError("the line broke")
 
 def init(**_):
@@ -246,23 +241,19 @@ def init(**_):
 
 
 @pytest.mark.parametrize(
-    ("tracking", "environment", "code", "messages"),
+    ("tracking", "message"),
     [
-        ("mlflow", {"MLFLOW_TRACKING_URI": ""}, 0, "MLflow is not used: MLFLOW_TRACKING_URI"),
-        ("wandb", {"FAKE": "breaks"}, 0, "Wandb is not used from here on: the line broke"),
-        ("wandb", {"FAKE": "hangs"}, 3, "it does not respond"),
+        ("mlflow", "MLflow is not used: MLFLOW_TRACKING_URI"),
+        ("wandb", "Wandb is not used from here on: the line broke"),
     ],
-    ids=["no server named", "line breaks", "hangs"],
 )
-def test_a_failing_tracker_never_stops_training(
-    tracking: str, environment: dict, code: int, messages: str, trainee
-) -> None:
+def test_a_failing_tracker_never_stops_training(tracking: str, message: str, trainee) -> None:
     project = trainee(tracking=[tracking])
     (project.folder / "fakes").mkdir()
     (project.folder / "fakes/wandb.py").write_text(FAKE_WANDB)
-    ended = project.run("--max-steps", "5", "--log-steps", "1", "--name", "run", **environment)
-    assert ended.code == code, ended
-    assert messages in ended.out + ended.err
+    ended = project.run("--max-steps", "5", "--log-steps", "1", "--name", "run", MLFLOW_TRACKING_URI="")
+    assert ended.code == 0, ended
+    assert message in ended.out + ended.err
     assert list(project.losses("run")) == [1, 2, 3, 4, 5]
     assert project.steps("run") == [5]
 
@@ -332,4 +323,4 @@ def test_the_notebook_runs_from_top_to_bottom(trainee) -> None:
     )
     assert run.returncode == 0, run.stderr
     ran = (folder / "notebooks/quickstart.ipynb").read_text(encoding="utf-8")
-    assert ran.count('"image/png"') == 3
+    assert ran.count('"image/png"') == 2

@@ -23,8 +23,6 @@ PRELOADED = [
     "torch._dynamo",
     "torch.utils.data",
     "tyro",
-    "matplotlib.figure",
-    "matplotlib.backends.backend_agg",
     # what the use cases vision and llm need, where it is installed
     "tests.train.torchvision_anyway",
     "timm",

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.serialization import config
 
-from exactrun.hashed import DamageError, Written, readable, sync, verify
+from exactrun.hashed import DamageError, entry, readable, sync, verify
 from exactrun.shards import like
 
 FORMAT = 2
@@ -144,7 +144,10 @@ def write(
         check_room(folder, needed)
         try:
             spare.mkdir()
-            seal(spare, files=write_files(spare, contents), step=step, about=about, metric=metric)
+            for name, put in contents.items():
+                with (spare / name).open("xb") as file:
+                    put(file)
+            seal(spare, step, about, metric)
             place(spare, path)
         except BaseException:
             shutil.rmtree(spare, ignore_errors=True)
@@ -249,16 +252,6 @@ def claim(run: Path) -> Iterator[None]:
         os.close(_held.pop(holder))
 
 
-def claimed(run: Path) -> bool:
-    """Whether another process holds the lock of the run."""
-    with contextlib.suppress(OSError), (run / FOLDER / LOCK).open("rb") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            return True
-    return False
-
-
 _held: dict[tuple[int, Path], int] = {}  # the open lock files: closing another handle of one would release the lock
 
 
@@ -275,21 +268,14 @@ def _lock(path: Path) -> int:
     return file
 
 
-def write_files(folder: Path, contents: Contents) -> dict[str, Any]:
-    """Write the files; return their sizes and hashes."""
-    entries = {}
-    for name, put in contents.items():
-        with Written(folder / name) as file:
-            put(file)
-            entries[name] = file.end()
-    return entries
-
-
-def seal(folder: Path, *, metric: float | None, **manifest: Any) -> None:
-    """Write the manifest, whose first line is the checksum of the others, and flush everything to disk."""
+def seal(folder: Path, step: int, about: dict[str, Any], metric: float | None = None) -> None:
+    """Write the manifest of all files of a checkpoint, whose first line is the checksum of the others, and flush
+    everything to disk."""
+    files = {str(path.relative_to(folder)): entry(path) for path in sorted(folder.rglob("*")) if path.is_file()}
     finite = metric if metric is not None and math.isfinite(metric) else None
-    below = json.dumps({"format": FORMAT, "metric": finite} | manifest, indent=1)[2:].encode()
-    write_files(folder, {MANIFEST: lambda file: file.write(_first_line(below) + below)})
+    manifest = {"format": FORMAT, "metric": finite, "files": files, "step": step, "about": about}
+    below = json.dumps(manifest, indent=1)[2:].encode()
+    (folder / MANIFEST).write_bytes(_first_line(below) + below)
     for path in (*folder.rglob("*"), folder):  # at the end: one journal commit covers all
         sync(path)
 
@@ -320,9 +306,9 @@ def _load(path: Path, manifest: dict[str, Any]) -> Loaded:
     return Loaded(path, manifest["step"], weights, state, manifest["about"], manifest["metric"])
 
 
-def read(path: Path, entry: dict[str, Any]) -> dict[str, Any]:
-    """What `write_files` wrote to this file; DamageError if it is not unchanged."""
-    verify(path, entry)
+def read(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    """The contents of a file of a checkpoint; DamageError if it does not match its entry in the manifest."""
+    verify(path, expected)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
@@ -334,19 +320,15 @@ def compare(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     """CheckpointError that names the first difference between the run that saved it and this one."""
     for key, value in json.loads(json.dumps(wanted)).items():
         before = saved.get(key)
-        remedy = f"the same {'data' if key == 'samples' else key.replace('_', ' ')}"
         if before == value:
             continue
+        difference = f"{key} = {before}, but this run has {value}"
         if isinstance(value, dict) and isinstance(before, dict):
             name = next(name for name in [*value, *before] if before.get(name) != value.get(name))
             there = before.get(name, "absent")
             here = value.get(name, "absent")
             difference = f"another {key}: {name} is {there} there and {here} here"
-        else:
-            difference = f"{key} = {before}, but this run has {value}"
-            if isinstance(before, (str, int, float)) and key != "samples":
-                remedy = f"--{key.replace('_', '-')} {before}"
-        raise CheckpointError(f"{path} was saved with {difference}; resume with {remedy}, {NEW_RUN}.")
+        raise CheckpointError(f"{path} was saved with {difference}: resume with the same, {NEW_RUN}.")
 
 
 def storages(value: Any, where: str) -> dict[int, int]:
@@ -387,7 +369,10 @@ def file_errors(folder: Path) -> Iterator[None]:
     """Report errors of the file system as CheckpointError."""
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as failed:
+        error = failed if isinstance(failed, OSError) else failed.__context__  # torch.save raises another one
+        if not isinstance(error, OSError):
+            raise
         cause = f"{folder} cannot be read or written ({error.strerror or error})"
         full = cause if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         remedy = FOLDERS.get(error.errno, "check its disk, then resume")

@@ -1,14 +1,14 @@
-"""Checks of what an exact resume rests on: batches that are the same again, and what is kept."""
+"""Checks of what an exact resume rests on: batches that are the same again, and schedulers that are kept."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from exactrun.seeds import walk
 
@@ -33,25 +33,8 @@ def _few(value: Any) -> Any:
     return value[:256] if isinstance(value, (str, bytes)) else type(value).__name__
 
 
-def missing(objects: Mapping[str, Any], others: Iterable[torch.optim.Optimizer] = ()) -> str:
-    """What is not kept: parameters that a kept optimizer updates, one of the `others` that updates kept parameters, or
-    a scheduler of a kept optimizer; a sentence, or nothing."""
-    known = {id(one) for one in objects.values() if isinstance(one, Tensor)}
-    modules = [one for one in objects.values() if isinstance(one, nn.Module)]
-    known.update(id(parameter) for module in modules for parameter in module.parameters())
-    for name, one in objects.items():
-        if isinstance(one, torch.optim.Optimizer) and known:
-            updated = {id(parameter) for group in one.param_groups for parameter in group["params"]}
-            if updated - known:
-                text = (
-                    f"`{name}` updates {len(updated - known)} of {len(updated)} parameters that are in no kept module"
-                )
-                remedy = "keep their module too, and create the optimizer after the final model"
-                return f"{text}, so a resume loses them: {remedy}."
-    for one in others:
-        if known & {id(parameter) for group in one.param_groups for parameter in group["params"]}:
-            text = f"The {type(one).__name__} optimizer that updates kept parameters is not kept itself"
-            return f"{text}, so a resumed run starts without its state: use `run.keep(optimizer=...)`."
+def missing(objects: Mapping[str, Any]) -> str:
+    """A sentence if a scheduler of a kept optimizer is not kept; otherwise nothing."""
     steppers = [one for _, one in walk(list(objects.values()), code=False) if hasattr(one, "step")]
     scheduled = {id(getattr(one, "optimizer", None)) for one in steppers}
     for name, one in objects.items():

@@ -25,15 +25,16 @@ class DataError(Exception):
 
 
 class Begin:
-    """A loader's worker_init_fn: signals, the user's own function, and another one."""
+    """A loader's worker_init_fn: signals, and the user's own function."""
 
-    def __init__(self, own: Callable[[int], object] | None, then: Callable[[int], object] | None = None) -> None:
-        self.functions = [each for each in (begin, own, then) if each is not None]
+    def __init__(self, own: Callable[[int], object] | None) -> None:
+        self.own = own
 
     def __call__(self, worker: int) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as signals_later does, for loaders within a stream
-        for each in self.functions:
-            each(worker)
+        begin()
+        if self.own is not None:
+            self.own(worker)
 
 
 class Batch(NamedTuple):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
 import platform
 import subprocess
 import sys
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import torch
 
-MOST_OF_A_PATCH = 1 << 20
 
-
-def start(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+def start(settings: dict[str, Any]) -> dict[str, Any]:
     """The record of one start of a run: its settings (JSON values), versions, device, and the state of git."""
     return {
         "at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
@@ -25,7 +21,7 @@ def start(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
         "settings": settings,
         "world": int(os.environ.get("WORLD_SIZE", "1")),
         "versions": versions(),
-        "git": git_state(folder),
+        "git": git_state(),
     }
 
 
@@ -42,23 +38,18 @@ def versions() -> dict[str, Any]:
     return {**found, "packages": dict(sorted((name, version) for name, version in packages.items() if name))}
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit, branch, and changed files of the project; None if it is not a git repository, or git fails.
-
-    The diff against the commit is written to `folder` if it is at most 1 MB; new files are only listed.
-    """
+def git_state() -> dict[str, Any] | None:
+    """Commit, branch, and changed files of the project; None if it is not a git repository, or git fails."""
 
     def git(*arguments: str) -> str:
         options = {"capture_output": True, "text": True, "errors": "replace", "timeout": 20}
         return subprocess.run(["git", *arguments], check=True, **options).stdout
 
     try:
-        state = {"commit": git("rev-parse", "HEAD").strip(), "branch": git("rev-parse", "--abbrev-ref", "HEAD").strip()}
-        state["changed"] = git("status", "--porcelain").splitlines()
-        patch = git("diff", "HEAD") if state["changed"] else ""
+        return {
+            "commit": git("rev-parse", "HEAD").strip(),
+            "branch": git("rev-parse", "--abbrev-ref", "HEAD").strip(),
+            "changed": git("status", "--porcelain").splitlines(),
+        }
     except (OSError, subprocess.SubprocessError):
         return None
-    if patch and len(patch) <= MOST_OF_A_PATCH:
-        state["patch"] = f"{hashlib.sha256(patch.encode()).hexdigest()[:12]}.patch"
-        (folder / state["patch"]).write_text(patch, encoding="utf-8")
-    return state

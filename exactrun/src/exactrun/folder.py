@@ -71,7 +71,7 @@ class Folder:
     def begin(self, settings: dict[str, Any]) -> None:
         """Record a start in run.json."""
         self.facts.setdefault("settings", as_json(settings))
-        self.facts.setdefault("starts", []).append(environment.start(as_json(settings), self.path))
+        self.facts.setdefault("starts", []).append(environment.start(as_json(settings)))
         self.keep()
 
     @classmethod

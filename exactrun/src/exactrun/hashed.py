@@ -1,72 +1,22 @@
-"""Files that are hashed while they are written, flushed to disk, and compared with their size and hash when read."""
+"""Files that are flushed to disk, and compared with their size and hash when they are read."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import hashlib
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-BUFFER = 1 << 20  # bytes: torch.save writes many small pieces
+BUFFER = 1 << 20  # bytes that are read at once
 # What fsync(2) returns where a file system does not support it, as some FUSE, 9p, and CIFS mounts do for folders.
 NO_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS}
 
 
 class DamageError(Exception):
     """A file, or its checkpoint, is damaged; the message is a clause that says how."""
-
-
-class Written(io.BufferedWriter):
-    """A new file, hashed while it is written. `end` closes it, and returns its size and SHA-256."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(_Hashed(path.open("xb", buffering=0)), BUFFER)
-
-    def end(self) -> dict[str, Any]:
-        self.close()
-        if self.raw.error is not None:
-            raise self.raw.error
-        return {"bytes": self.raw.size, "sha256": self.raw.sum.hexdigest()}
-
-
-class _Hashed(io.RawIOBase):
-    """A file for torch.save, which would replace an error, also an interrupt: it is kept in `error`."""
-
-    def __init__(self, file: io.FileIO) -> None:
-        self.file = file
-        self.sum = hashlib.sha256()
-        self.size = 0
-        self.error: BaseException | None = None
-
-    def write(self, data: bytes | memoryview) -> int:
-        try:
-            if self.error is None:
-                self._put(memoryview(data))
-        except BaseException as error:
-            self.error = error
-        self.size += len(data)
-        return len(data)
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.size
-
-    def _put(self, data: memoryview) -> None:
-        self.sum.update(data)
-        while data:
-            data = data[self.file.write(data[:BUFFER]) :]
-            with contextlib.suppress(OSError, AttributeError):  # start writing to disk; macOS has no such call
-                os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def close(self) -> None:
-        self.file.close()
-        super().close()
 
 
 def sync(path: Path) -> None:
@@ -81,23 +31,24 @@ def sync(path: Path) -> None:
         os.close(file)
 
 
-def verify(path: Path, entry: dict[str, Any]) -> None:
-    """Read the file; DamageError if it does not match `entry`, the result of `Written.end`."""
-    with readable(path), path.open("rb", buffering=0) as file:
-        found = os.fstat(file.fileno()).st_size
-        if found != entry["bytes"]:
-            raise DamageError(f"{path.name} has {found} bytes instead of {entry['bytes']}")
-        if digest(file) != entry["sha256"]:
-            raise DamageError(f"{path.name} has a wrong SHA-256")
-
-
-def digest(file: BinaryIO) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+def entry(path: Path) -> dict[str, Any]:
+    """The size of a file, and its SHA-256 in hexadecimal digits."""
     found = hashlib.sha256()
     buffer = memoryview(bytearray(BUFFER))
-    while count := file.readinto(buffer):
-        found.update(buffer[:count])
-    return found.hexdigest()
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            found.update(buffer[:count])
+        return {"bytes": file.tell(), "sha256": found.hexdigest()}
+
+
+def verify(path: Path, expected: dict[str, Any]) -> None:
+    """Read the file; DamageError if it does not match `expected`, the result of `entry`."""
+    with readable(path):
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            raise DamageError(f"{path.name} has {size} bytes instead of {expected['bytes']}")
+        if entry(path) != expected:
+            raise DamageError(f"{path.name} has a wrong SHA-256")
 
 
 @contextlib.contextmanager

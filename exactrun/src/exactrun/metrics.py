@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 from exactrun.observer import Observer
 
 LINES = "metrics.jsonl"
-ROOM = 10_000  # lines that wait for a full disk
 
 
 def is_logged(step: int, every: int) -> bool:
@@ -46,44 +44,31 @@ def read(run: Path) -> list[dict[str, Any]]:
 class Lines(Observer):
     """Writes metrics.jsonl, each line at once, so that none is lost when the process is killed.
 
-    Lines that cannot be written, because the disk is full, are written when that is possible.
+    Training continues if a line cannot be written, because the disk is full.
     """
 
     def open(self, run: Any) -> None:
         """Append to the file in the run's folder."""
         self.path = run.folder / LINES
         self.say = run.say
-        self.reported = False
-        self.waiting: deque[bytes] = deque(maxlen=ROOM)
-        self.file = self.path.open("ab+", buffering=0)
-        if size := self.file.tell():
-            self.file.seek(size - 1)
-            if self.file.read() != b"\n":  # a kill cut the last line off
-                self.waiting.append(b"\n")
+        self.lost = 0
+        self.file = self.path.open("ab", buffering=0)
+        # A kill or a full disk has cut the last line off.
+        self.torn = bool(self.file.tell()) and not self.path.read_bytes().endswith(b"\n")
 
     def log(self, step: int, figures: dict[str, Any]) -> None:
         """Write a line."""
         invalid = {name: None for name, one in figures.items() if isinstance(one, float) and not math.isfinite(one)}
-        self.waiting.append(json.dumps({"step": step, **figures, **invalid}, default=str).encode() + b"\n")
-        self._flush()
-
-    def _flush(self) -> None:
+        line = json.dumps({"step": step, **figures, **invalid}, default=str).encode() + b"\n"
+        line = b"\n" + line if self.torn else line
         try:
-            while self.waiting:
-                written = self.file.write(self.waiting[0])
-                self.waiting[0] = self.waiting[0][written:]
-                if not self.waiting[0]:
-                    self.waiting.popleft()
+            self.torn = self.file.write(line) < len(line)
         except OSError as error:
-            if not self.reported:
-                why = f"{self.path} cannot be written ({error.strerror})"
-                self.say(f"{why}. Training goes on; the metrics are written as soon as that is possible.")
-            self.reported = True
+            if not self.lost:
+                self.say(f"{self.path} cannot be written ({error.strerror}). Training goes on without these lines.")
+            self.lost += 1
 
     def close(self, status: str) -> list[str]:
-        """Write the lines that wait."""
-        self._flush()
+        """Report lines that are lost."""
         self.file.close()
-        if not self.waiting:
-            return []
-        return [f"{self.path} lacks the last {len(self.waiting)} lines of metrics: it could not be written."]
+        return [f"{self.path} lacks {self.lost} lines of metrics: it could not be written."] if self.lost else []

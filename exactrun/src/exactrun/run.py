@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +38,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from exactrun import checkpoint, checks, shards, streams, trial
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
-from exactrun.errors import TrainingError, check_finite
+from exactrun.errors import TrainingError, check_finite, end
 from exactrun.folder import Folder, as_json
 from exactrun.metrics import Lines, is_logged
-from exactrun.observer import OBSERVER_FAILED, Observer, Observers, end
+from exactrun.observer import Observer, Observers
 from exactrun.passes import SEQUENCES, Items, Sources
 from exactrun.progress import Progress, announce
 from exactrun.ranks import Ranks
@@ -121,6 +121,7 @@ class Run:
     """
 
     source: Any = None  # the DataLoader, or other source, of the batches of the innermost loop
+    settled = False  # the step can be saved: gradients are not accumulated, and a resumed run can enter the outer loops
     _trial: trial.Trial | None = None
 
     def __init__(
@@ -187,19 +188,16 @@ class Run:
         self._lowest: float | None = self.saved.state.get("best") if self.saved else None  # of the metric `best`
         self._score: float | None = None  # its value in the present step
         self._saver: Saver | None = None
-        self._saved_at = time.monotonic()
         self._due = False
-        self._took = 0.0
+        self._next_save = time.monotonic() + OFTEN
         self._optimizers = dict[str, Optimizer]()
-        self._stepped = set[str]()  # in the present step
+        self._stepped = dict[str, int]()  # kept optimizers -> the steps before the one in which each was stepped last
         self._made_with: dict[str, Settings] = {}  # of each kept optimizer, before it was restored
         self._kept_with: dict[str, Settings] = {}  # and after it was kept
         self._began_with: dict[str, Settings] | None = None  # where the loops begin, in a run that is new
         self._own_settings: dict[str, Settings] = {}  # those that this run shall use instead of the saved ones
         self._back = set[str]()  # what is restored
-        self._made_step = list[str]()  # the optimizers of the last step
-        self._new = set[str]()  # what was kept since the last step: a loop's body may make it anew each time
-        self._others = WeakSet[Optimizer]()  # that are not kept
+        self._kept_in = dict[str, int]()  # what is kept -> the steps before: a loop's body may make it anew each time
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
         self.progress = Progress(self.last, shown=shown)
@@ -242,7 +240,7 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
-            self._new.add(name)
+            self._kept_in[name] = self._completed
             if isinstance(one, Optimizer) and not self._loops:
                 self._made_with[name] = optimizer_settings(one)
             if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
@@ -386,7 +384,7 @@ class Run:
                 loop.steps = 0
                 loop.began = True
                 # What the loop's body kept the last time, it keeps again.
-                if any(one.loops >= place for one in self._values.values()):
+                if self._values and any(one.loops >= place for one in self._values.values()):
                     self._values = {name: one for name, one in self._values.items() if one.loops < place}
                 yield batch
         finally:
@@ -483,7 +481,6 @@ class Run:
         if self._is_over():
             pass  # the last step was saved
         elif loop.began and self._completed and not self._pending:
-            self._made_step = []
             self._save([self._describe(loop)])
         elif self._completed:
             self.say("All epochs were completed before.")
@@ -503,47 +500,21 @@ class Run:
         Saves when it is due, if a kept optimizer has made a step (not while gradients are accumulated). On Ctrl-C,
         SIGTERM, or SIGUSR1, saves and raises SystemExit.
         """
-        if self._pending:
-            raise self._other_loops()
-        for name in self._mine.pop("stepped", ()):
-            if name not in self._back:
-                raise CheckpointError(
-                    f"{self.folder} was saved after a step of {name}, which is not kept yet: keep it before the loop."
-                )
-        self.saved = None  # what is kept from now on starts with its own values
-        self._report_left()
-        if self._loops:
-            if self._loops[-1].steps:
-                raise TrainingError(
-                    "run.step was called twice in one pass of the loop's body: use run.enumerate for the inner loop "
-                    "(for a `while`, of itertools.count()), or call it once, at the end."
-                )
-            outer = self._inner
-            for loop in self._loops:
-                loop.steps += 1
-                outer[-1] = True
-                outer = loop.inner
-                if loop is not self._loops[-1] and not getattr(loop.batches, "nests", True):
-                    raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
-        self._completed += 1
         if self._stop is None:
             self._begin()
+        if self._left:
+            self._report_left()
+        if self._loops:
+            self._count()
+        stepped = not self._optimizers or self._completed in self._stepped.values()
+        self.settled = settled = stepped and all(loop.entered for loop in self._loops[:-1])
+        self._completed += 1
         self.progress.step(self._completed)
         self._observers.step()
         if self._trial is not None:
             self._due = bool(self._trial.step(self, loss)) or self._due
         else:
-            late = time.monotonic() - self._saved_at >= max(OFTEN, SHARE * self._took)
-            self._due = self._due or (self._completed % self.save_steps == 0 if self.save_steps else late)
-            self._score = metrics.get(self.best)
-            if lower := self._score is not None and (self._lowest is None or self._score < self._lowest):
-                self._lowest = float(self._score)
-            self._due = self._due or lower or (self.last is not None and self._completed >= self.last)
-        settled = bool(self._stepped) or not self._optimizers  # otherwise, gradients may be accumulated
-        settled &= all(loop.entered for loop in self._loops[:-1])  # an outer body that ended with a step until now
-        self._made_step = sorted(self._stepped - self._new)
-        self._stepped = set()
-        self._new = set()
+            self._due = self._is_due(metrics) or self._due
         number = self._stop.number * settled
         due = self._due and settled
         if self.ranks.world > 1:  # rank 0 decides when to save; any rank may have received a signal
@@ -565,6 +536,33 @@ class Run:
             self.say(f"{name}: saved step {self._completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
 
+    def _count(self) -> None:
+        """Count the step in each loop."""
+        if self._loops[-1].steps:
+            raise TrainingError(
+                "run.step was called twice in one pass of the loop's body: use run.enumerate for the inner loop "
+                "(for a `while`, of itertools.count()), or call it once, at the end."
+            )
+        outer = self._inner
+        for loop in self._loops:
+            loop.steps += 1
+            outer[-1] = True
+            outer = loop.inner
+            if loop is not self._loops[-1] and not getattr(loop.batches, "nests", True):
+                raise TrainingError("A loop inside of this one cannot resume: use run.enumerate for one of them.")
+
+    def _is_due(self, metrics: dict[str, Any]) -> bool:
+        """Whether the step that has just ended is to be saved."""
+        self._score = metrics.get(self.best)
+        if self._score is not None and (self._lowest is None or self._score < self._lowest):
+            self._lowest = float(self._score)
+            return True
+        if self.last is not None and self._completed >= self.last:
+            return True
+        if self.save_steps:
+            return self._completed % self.save_steps == 0
+        return time.monotonic() >= self._next_save
+
     def save(self) -> None:
         """Save at the end of the present step."""
         self._due = True
@@ -581,10 +579,6 @@ class Run:
             self._saver.wait()
             for message in self._saver.messages():
                 self.say(message)
-
-    def artifact(self, path: Path) -> None:
-        """Give a file of the results to the observers, such as trackers."""
-        self._observers.artifact(path)
 
     def finish(self) -> None:
         """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
@@ -623,8 +617,6 @@ class Run:
         except CheckpointError as error:  # Python would print it, and exit with 0
             print(error, file=sys.stderr, flush=True)
             end(1)
-        if any(one.hung for one in self._observers):
-            end(1 if self._status == "failed" else OBSERVER_FAILED)
 
     def __enter__(self) -> Run:
         return self
@@ -641,6 +633,14 @@ class Run:
 
     def _begin(self) -> None:
         """Before the first step ends: from here on, signals wait for the end of a step."""
+        if self._pending:
+            raise self._other_loops()
+        for name in self._mine.pop("stepped", ()):
+            if name not in self._back:
+                raise CheckpointError(
+                    f"{self.folder} was saved after a step of {name}, which is not kept yet: keep it before the loop."
+                )
+        self.saved = None  # what is kept from now on starts with its own values
         self._stop = self._signals.enter_context(StopSignals())
         self._signals.enter_context(self.progress)
         self._observers.begin(self)
@@ -665,10 +665,9 @@ class Run:
     def _was_updated(self, optimizer: Optimizer, *_: Any) -> None:
         # One that wraps another, as SAM does, has its groups, and is not always stepped itself.
         first = optimizer.param_groups[0]
-        stepped = [name for name, one in self._optimizers.items() if one.param_groups[0] is first]
-        self._stepped.update(stepped)
-        if not stepped:
-            self._others.add(optimizer)
+        for name, one in self._optimizers.items():
+            if one.param_groups[0] is first:
+                self._stepped[name] = self._completed
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
         return {
@@ -680,9 +679,13 @@ class Run:
         }
 
     def _save(self, loops: list[dict[str, Any]] | None = None) -> None:
-        """Save the state of this moment."""
+        """Save the state after a step; with `loops`, after the last epoch."""
         began = time.monotonic()
-        loops = [self._describe(loop) for loop in self._loops] if loops is None else loops
+        stepped = []
+        if loops is None:
+            loops = [self._describe(loop) for loop in self._loops]
+            step = self._completed - 1
+            stepped = sorted(name for name, at in self._stepped.items() if at == step and self._kept_in[name] != step)
         mine = plain(
             {
                 "loops": loops,
@@ -690,7 +693,7 @@ class Run:
                 "seeds": self.seeds,
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
-                "stepped": self._made_step,
+                "stepped": stepped,
                 "made_with": self._made_with,
                 "began_with": self._began_with or {},
                 "values": self._values_now(),
@@ -700,8 +703,7 @@ class Run:
             "this run",
         )
         ranks = self._of_all_ranks(mine)
-        others = self._others.difference(self._optimizers.values())  # some are kept after their first step
-        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects, others)):
+        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects)):
             self.say(text)
         weights = dict[str, Tensor]()
         kept = dict[str, Any]()
@@ -731,8 +733,8 @@ class Run:
             for message in self._saver.messages():
                 self.say(message)
         self._due = False
-        self._saved_at = time.monotonic()
-        self._took = self._saved_at - began
+        now = time.monotonic()
+        self._next_save = now + max(OFTEN, SHARE * (now - began))
 
     def _of_all_ranks(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
         """The states of all ranks; as files, since pickle cannot load tensors of unsigned integers."""

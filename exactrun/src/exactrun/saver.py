@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread, main_thread
+from threading import Thread
 from typing import Any
 
 from torch import Tensor
@@ -22,14 +22,12 @@ from exactrun import checkpoint
 from exactrun.checkpoint import Contents
 from exactrun.memory import available
 
-RETRY = 5.0  # seconds between two attempts while the disk is full; they take at most 5 % of the time
-
 
 class Saver:
     """Saves the checkpoints of one run, in one process; call `wait` at the end.
 
-    If the disk is full, training continues, and the last copy is saved as soon as there is space. Any other error is
-    raised by the next call. The interpreter does not exit before the last save is complete.
+    If the disk is full, training continues, and the next save tries again. Any other error is raised by the next call.
+    The interpreter does not exit before the last save is complete.
 
     If memory is too small for a copy, `save` waits until the checkpoint is written (`asynchronous` is then False).
     """
@@ -40,7 +38,6 @@ class Saver:
         self.keep = keep
         self.asynchronous = True
         self._thread: Thread | None = None
-        self._stop = Event()  # do not try again
         self._error: Exception | None = None  # of the last save
         self._full = self._slow = False  # reported
         self._messages: deque[str] = deque()
@@ -62,10 +59,10 @@ class Saver:
                 "while checkpoints are written."
             )
         if self.asynchronous:
-            self._thread = Thread(target=self._write, args=(step, copies, needed, metric, self.about, True))
+            self._thread = Thread(target=self._write, args=(step, copies, needed, metric, self.about))
             self._thread.start()
         else:
-            self._write(step, contents, needed, metric, self.about, retry=False)
+            self._write(step, contents, needed, metric, self.about)
             self._finish(last=False)
 
     def wait(self) -> None:
@@ -90,40 +87,28 @@ class Saver:
             return None
         return {name: partial(_write_all, one) for name, one in copies.items()}
 
-    def _write(
-        self, step: int, contents: Contents, needed: int, metric: float | None, about: dict[str, Any], retry: bool
-    ) -> None:
-        """Save; if the disk is full and `retry`, try again until there is space."""
-        while True:
-            self._error = None
-            started = time.monotonic()
-            try:
-                checkpoint.write(self.run, step, contents, needed, about=about, keep=self.keep, metric=metric)
-            except Exception as error:
-                self._error = error
-            full = getattr(self._error, "full", "")
-            if full and not self._full:
-                self._messages.append(
-                    f"Step {step} was not saved: {full}. Training continues, and saves as soon as there is space. "
-                    f"{checkpoint.UNCHANGED}"
-                )
-            elif self._full and self._error is None:
-                self._messages.append(f"There is space again: step {step} is saved.")
-            self._full = bool(full)
-            until = time.monotonic() + max(RETRY, 20 * (time.monotonic() - started))
-            while full and retry and time.monotonic() < until:
-                retry = not self._stop.wait(0.2) and main_thread().is_alive()
-            if not full or not retry:
-                return
+    def _write(self, step: int, contents: Contents, needed: int, metric: float | None, about: dict[str, Any]) -> None:
+        self._error = None
+        try:
+            checkpoint.write(self.run, step, contents, needed, about=about, keep=self.keep, metric=metric)
+        except Exception as error:
+            self._error = error
+        full = getattr(self._error, "full", "")
+        if full and not self._full:
+            self._messages.append(
+                f"Step {step} was not saved: {full}. Training continues, and the next save tries again. "
+                f"{checkpoint.UNCHANGED}"
+            )
+        elif self._full and self._error is None:
+            self._messages.append(f"There is space again: step {step} is saved.")
+        self._full = bool(full)
 
     def _finish(self, last: bool) -> None:
         """Wait for the thread, and raise the error; a full disk only if this is the `last` save."""
         if self._thread is not None:
             started = time.monotonic()
-            self._stop.set()
             self._thread.join()
             self._thread = None
-            self._stop.clear()
             waited = time.monotonic() - started
             if not last and waited > 0.1 and not self._slow:
                 self._slow = True
@@ -131,8 +116,7 @@ class Saver:
                     f"Training waited {waited:.1f} s for the previous checkpoint: save less often, or to a faster disk."
                 )
         error = self._error
-        full = getattr(self._error, "full", "")
-        if error is not None and (last or not full):
+        if error is not None and (last or not getattr(error, "full", "")):
             self._error = None
             raise error
 

@@ -44,7 +44,7 @@ def close(iterator: Iterator[Any]) -> None:
         end()
 
 
-def begin(worker: int) -> None:
+def begin() -> None:
     """Let the training process handle signals to the process group: it finishes its step, saves, and ends its workers.
     If they ended first, torch would raise an error in the meantime."""
     for number in SIGNALS - {signal.SIGTERM}:

@@ -8,8 +8,8 @@ middle of an epoch, with dropout, random augmentation, accumulation, and any num
 
 - The order of an epoch follows from the seed and the epoch; the numbers that a sample draws, from those and its index.
 - Each part of a step draws from generators that are seeded with the seed, the step, the part, and the rank.
-- A checkpoint is the Trainer's own folder `checkpoint-N`, with all that it contains. It is written to a temporary
-  folder, flushed to disk, and renamed, with a manifest of sizes and SHA-256 that is checked when it is loaded.
+- A checkpoint is the Trainer's own folder `checkpoint-N`, with all that it contains. It is complete when it has its
+  manifest of sizes and SHA-256, which is checked when it is loaded; older checkpoints are removed only then.
 - The sums that the Trainer keeps between two logged steps are saved with it, and so are stateful callbacks.
 - In one process, SIGINT, SIGTERM, and SIGUSR1 end training after the step, with a checkpoint.
 
@@ -36,7 +36,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import rotate_checkpoints
 
-from exactrun import checkpoint, hashed
+from exactrun import checkpoint
 from exactrun.adapters.epochs import keyed
 from exactrun.checkpoint import MANIFEST, CheckpointError
 from exactrun.errors import TrainingError
@@ -44,9 +44,8 @@ from exactrun.hashed import DamageError, verify
 from exactrun.seeds import STEP, mix, seed_all
 from exactrun.stop import StopSignals
 
-NAME = re.compile(r"checkpoint-(\d+)(\.old)?")
+NAME = re.compile(r"checkpoint-(\d+)")
 SUMS = "sums_{}.pt"
-SPARE = ".tmp"
 KEPT = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_total_train_tokens")  # between two logged steps
 
 Kind = TypeVar("Kind", bound=type[Trainer])
@@ -60,7 +59,6 @@ def exact(kind: Kind) -> Kind:
 class ExactResume:
     """Put this before a Trainer in the bases of a class, or use `exact`."""
 
-    _staging: Path | None = None
     _resumed: Path | None = None
     _part = (-1, 0)  # the step, and the number of the part in it
 
@@ -141,44 +139,30 @@ class ExactResume:
 
     # Saving and loading
 
-    def _get_output_dir(self, trial: Any) -> str:
-        return str(self._staging or super()._get_output_dir(trial))
-
     def _save_checkpoint(self, model: Any, trial: Any = None, *args: Any, **options: Any) -> None:
-        """Save into a temporary folder, and rename it."""
+        """Save, then write the manifest, and then remove older checkpoints."""
         run = Path(self._get_output_dir(trial))
-        self._staging = run / f".checkpoint{SPARE}"
         path = run / f"checkpoint-{self.state.global_step}"
+        limit = self.args.save_total_limit
+        self.args.save_total_limit = None
         try:
-            if self.is_world_process_zero():
-                run.mkdir(parents=True, exist_ok=True)
-                for each in run.glob(f".checkpoint*{SPARE}"):
-                    shutil.rmtree(each)
+            if self.is_world_process_zero() and path.exists():  # without a manifest, or damaged
+                shutil.rmtree(path)
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial, *args, **options)
             self.accelerator.wait_for_everyone()
-            spare = self._staging / path.name
+            if self.is_world_process_zero():
+                checkpoint.seal(path, self.state.global_step, self._about())
         except OSError as error:
             raise CheckpointError(
                 f"{path} cannot be written ({error.strerror or error}): free space on the disk or set another "
                 "output_dir, then resume. Earlier checkpoints are unchanged."
             ) from error
         finally:
-            self._staging = None
-        if self.state.best_model_checkpoint == str(spare):
-            self.state.best_model_checkpoint = str(path)
+            self.args.save_total_limit = limit
         if self.is_world_process_zero():
-            self.state.save_to_json(str(spare / "trainer_state.json"))
-            seal(spare, self.state.global_step, self._about())
-            checkpoint.place(spare, path)
-            shutil.rmtree(run / f".checkpoint{SPARE}", ignore_errors=True)
-            rotate_checkpoints(str(run), self.args.save_total_limit, self.state.best_model_checkpoint)
+            rotate_checkpoints(str(run), limit, self.state.best_model_checkpoint)
         self.accelerator.wait_for_everyone()
-        if self.args.push_to_hub:
-            super()._push_from_checkpoint(str(path))
-
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Upload nothing from a temporary folder: `_save_checkpoint` does it at the end."""
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
@@ -204,7 +188,9 @@ class ExactResume:
     def _newest(self, run: Path) -> Path | None:
         """The newest valid checkpoint; CheckpointError if there are only others."""
         found = [path for path in run.glob("checkpoint-*") if NAME.fullmatch(path.name)]
-        found.sort(key=lambda path: (int(NAME.fullmatch(path.name)[1]), not path.suffix), reverse=True)
+        found.sort(key=lambda path: int(NAME.fullmatch(path.name)[1]), reverse=True)
+        if not any((path / MANIFEST).exists() for path in found):
+            return None  # a kill during the first save
         messages: list[str] = []
         newest = checkpoint.first_intact(run, found, lambda path: (path, check(path)), messages)
         for message in messages:
@@ -212,12 +198,7 @@ class ExactResume:
         if newest is None:
             return None
         path, about = newest
-        for name, value in self._about().items():
-            if about.get(name) != value:
-                raise CheckpointError(
-                    f"{path} was saved with {name} = {about.get(name)}, but this run has {value}: resume with the "
-                    "same, or use another output_dir."
-                )
+        checkpoint.compare(path, about, self._about())
         print(f"Resuming from {path}.", file=sys.stderr, flush=True)
         return path
 
@@ -252,16 +233,6 @@ class _Between(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.stop is not None and self.stop.number:
             control.should_save = control.should_training_stop = True
-
-
-def seal(folder: Path, step: int, about: dict[str, Any]) -> None:
-    """Flush the files of a checkpoint to disk, and then their manifest."""
-    files = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with path.open("rb") as file:
-            digest = hashed.digest(file)
-        files[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": digest}
-    checkpoint.seal(folder, step=step, about=about, metric=None, files=files)
 
 
 def check(folder: Path) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def _become(script: Script, env: dict[str, str], scratch: Path, log: Path, seed:
         random.seed(seed)
         numpy.random.seed(seed)
         torch.manual_seed(seed)
-        environment.start = lambda settings, folder: {"settings": settings}  # versions and git take a second
+        environment.start = lambda settings: {"settings": settings}  # versions and git take a second
         files.watch(scratch / "written", scratch)
         code = _run(script)
     finally:

@@ -71,15 +71,14 @@ class Recorder(Trial):
 
     def step(self, run: Any, loss: Any) -> bool:
         files.begin()
-        settled = (bool(run._stepped) or not run._optimizers) and all(loop.entered for loop in run._loops[:-1])
         done = getattr(run._loops[-1].batches, "done", None) if run._loops else None
-        self.write(run, STEP, done, seen.plain(loss, True) if loss is not None else "None", settled)
-        if run.ranks.main and run._completed == 1:
+        self.write(run, STEP, done, seen.plain(loss, True) if loss is not None else "None", run.settled)
+        if run.ranks.main and run.completed == 1:
             libraries = [name for name, one in list(sys.modules.items()) if seen.library(one)]
             (self.own / MODULES).write_text("\n".join(libraries), encoding="utf-8")
-        if run._completed >= self.steps:
+        if run.completed >= self.steps:
             self.end(run)
-        return run._completed in self.saves
+        return run.completed in self.saves
 
     def saved(self, run: Any) -> None:
         if self.kill and run._completed >= self.kill:

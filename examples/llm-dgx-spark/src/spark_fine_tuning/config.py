@@ -16,7 +16,7 @@ class Settings(RunSettings):
     model: str = "Qwen/Qwen3-0.6B"
     """A language model on Hugging Face, or a folder with one. tiny: a generated model with random weights."""
     data: str = "trl-lib/Capybara"
-    """Hugging Face data set, .csv, .tsv, .parquet, or .jsonl file, or folder, of `messages`, `text`, or `prompt` and
+    """Hugging Face data set, .csv, .parquet, or .jsonl file, or folder, of `messages`, `text`, or `prompt` and
     `completion`; or tiny."""
     eval_data: str = ""
     """Held-out data, like `data`. Default: 5 % of the data, at most 500 samples."""

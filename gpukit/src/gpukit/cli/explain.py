@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 
 from gpukit.errors.diagnose import CERTAIN, LIKELY, NOTHING, UNKNOWN, Diagnosis, diagnose, engine_matters, relevant
@@ -52,15 +51,15 @@ def explain(options: argparse.Namespace) -> int:
         return 0
     text = read_text(what)
     if not text.strip():
-        raise RefusalError("the text is empty.", code=2)
+        raise RefusalError("The text is empty: name a file with the error, or paste it and press Ctrl-D.", code=2)
     stated = read_machine(options.machine)
     answers = {fact: getattr(options, name) for fact, (name, _) in QUESTIONS.items()}
-    stated = replace(stated, **{fact: answer == "yes" for fact, answer in answers.items() if answer})
+    stated = stated._replace(**{fact: answer == "yes" for fact, answer in answers.items() if answer})
     here = Machine() if options.machine else this_machine(engine_matters(text))
     diagnosis = diagnose(text, here, stated=stated)
-    question = deciding_question(text, here, stated)
+    question = deciding_question(text, here, stated) if diagnosis.confidence == LIKELY else ""
     if question and sys.stdin.isatty() and sys.stdout.isatty() and not options.json:
-        stated = replace(stated, **{question: ask(QUESTIONS[question][1])})
+        stated = stated._replace(**{question: ask(QUESTIONS[question][1])})
         diagnosis = diagnose(text, here, stated=stated)
         question = ""
     hide = mask(find_root() or Path.cwd())
@@ -122,12 +121,10 @@ def read_machine(file: str) -> Machine:
 
 def deciding_question(text: str, here: Machine, stated: Machine) -> str:
     """The fact that decides which cause comes first; empty if there is none."""
-    if diagnose(text, here, stated=stated).confidence != LIKELY:
-        return ""
     for fact in QUESTIONS:
         if getattr(stated.over(here), fact) is None:
             yes, no = (
-                diagnose(text, here, stated=replace(stated, **{fact: answer})).causes[:1] for answer in (True, False)
+                diagnose(text, here, stated=stated._replace(**{fact: answer})).causes[:1] for answer in (True, False)
             )
             if [found.cause.id for found in yes] != [found.cause.id for found in no]:
                 return fact

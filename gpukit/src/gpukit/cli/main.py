@@ -165,6 +165,9 @@ def main(argv: list[str] | None = None) -> int:
     options = argparse.Namespace()
     try:
         argv = sys.argv[1:] if argv is None else argv
+        if not argv:
+            parser([]).print_help(sys.stderr)
+            return 2
         options = parse(argv)
         import signal
 

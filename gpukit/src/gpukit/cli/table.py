@@ -118,7 +118,7 @@ examples:
   ./launch submit --on kubernetes --nodes 2 --gpus 8 -- python -m yourpackage.train""",
     ),
     "jobs": Command(
-        "list the queue's jobs; run processes the queue; compare them; show, wait for, cancel, retry, or move some",
+        "list the queue's jobs, process the queue, compare jobs, or show, wait for, cancel, retry, or move some",
         ["ACTION", "ID", "--watch", "-f", "-d", "--json", "--metric", "--csv", "--timeout", "--budget", "--keep-free"],
         epilog="""\
 examples:
@@ -128,6 +128,7 @@ examples:
   ./launch jobs logs -f 3
   ./launch jobs retry 3        run the command and the code of a job that has ended again, as a new job
   ./launch jobs wait 3 4 && ./launch jobs compare 3 4
+  ./launch jobs cancel 3 4
   ./launch jobs run --budget 12h --keep-free 20GB
 
 exit code of wait: 0 finished, 3 failed or out of time, 4 canceled, 5 held, 124 the time is over""",

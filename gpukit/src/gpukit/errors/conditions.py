@@ -9,9 +9,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from gpukit.errors.machine import Machine, compiled
 from gpukit.findings.causes import PROJECT, worded
@@ -31,13 +31,12 @@ WORDS = {"<": ("below", "at least"), "<=": ("at most", "above"), ">": ("above", 
 QUOTED = 60  # characters of the text that a reason quotes
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """An error text, what its sign captured, and the known facts about the machine that it comes from."""
 
     text: str
     machine: Machine
-    captures: Mapping[str, str] = field(default_factory=dict)
+    captures: Mapping[str, str] = MappingProxyType({})
 
 
 def holds(condition: Any, case: Case) -> bool | None:
@@ -108,7 +107,7 @@ def values(case: Case) -> dict[str, str]:
     found = {name: f"{value:.1f}" for name, value in figures(case.text).items()}
     machine = case.machine
     for prefix, part in {"machine": machine, "machine.engine": machine.engine, "machine.torch": machine.torch}.items():
-        known = {name: value for name, value in vars(part).items() if isinstance(value, (str, float))}
+        known = {name: value for name, value in part._asdict().items() if isinstance(value, (str, float))}
         found.update({f"{prefix}.{name}": str(value) for name, value in known.items()})
     return {**found, **case.captures}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 from gpukit.errors.conditions import Case, holds, reason, values
 from gpukit.errors.machine import Machine, compiled, machine_in_text
@@ -31,8 +31,7 @@ def says(kind: str, text: str) -> bool:
     return bool(compiled(data("knowledge")["lines"][kind]).search(text))
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """A cause as it is said in one place. `more`: the command that tells more."""
 
     why: str
@@ -41,8 +40,7 @@ class Words:
     more: str
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A possible cause.
 
     `values`: what is known for its placeholders. `because`: the fact that supports it. `special`: places whose remedies
@@ -63,8 +61,7 @@ class Found:
         return Words(*(worded(text, place, known, self.special) for text in texts))
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """`causes`: one if certain, up to three if likely, the most likely first. `line`: the line that matched.
 
     If the text reports no error, `causes` has its warnings.
@@ -76,8 +73,7 @@ class Diagnosis:
     program: bool = False  # the error is in the user's program, its data, or a server
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     sign: Sign
     match: re.Match[str]
     line: str
@@ -103,6 +99,8 @@ class Text:
     def _handled(self) -> list[int]:
         """The lines of errors that the program handled: it says so near them, and goes on."""
         said = [number for number, line in enumerate(self.lines) if not self.quiet[number] and says("handled", line)]
+        if not said:
+            return []
         near = {
             each for number in said for each in range(max(0, number - NEAR), min(len(self.lines), number + NEAR + 1))
         }
@@ -202,7 +200,7 @@ def _hits(whole: Text, wanted: list[Sign]) -> list[Hit]:
             other = Text(each)
             for sign in wanted:
                 if sign.id not in found and sign.level in (SPECIFIC, BROAD) and (hit := other.hit(sign)):
-                    found[sign.id] = replace(hit, number=whole.number(max(0, whole.text.find(hit.line[:30]))))
+                    found[sign.id] = hit._replace(number=whole.number(max(0, whole.text.find(hit.line[:30]))))
     order = [found[sign.id] for sign in wanted if sign.id in found]
     return sorted(order, key=lambda hit: (LEVELS.index(hit.sign.level), hit.number < whole.block))
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpukit.project.data import data
 from gpukit.project.versions import version
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """One GPU; `capability` is such as 12.0, `memory_gb` in GiB."""
 
     name: str = ""
@@ -20,8 +18,7 @@ class Card:
     memory_gb: float | None = None
 
 
-@dataclass(frozen=True)
-class Engine:
+class Engine(NamedTuple):
     name: str | None = None  # docker, podman
     version: str | None = None
     rootless: bool | None = None
@@ -32,15 +29,13 @@ class Engine:
     running: bool | None = None
 
 
-@dataclass(frozen=True)
-class Torch:
+class Torch(NamedTuple):
     version: str | None = None  # such as 2.9.1+cu130
     cuda: str | None = None  # that it was built for; empty: a build without CUDA
     arch_list: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """`gpukit doctor --json` prints these as `machine`; docs/machine.md describes each.
 
     `container`: whether the failing program ran in a container. `driver`: empty if none is installed.
@@ -59,8 +54,8 @@ class Machine:
     cuda: str | None = None  # the newest that the driver supports
     secure_boot: bool | None = None
     selinux: str | None = None
-    engine: Engine = field(default_factory=Engine)
-    torch: Torch = field(default_factory=Torch)
+    engine: Engine = Engine()
+    torch: Torch = Torch()
     python: str | None = None
     packages: dict[str, str] | None = None
     memory_gb: float | None = None
@@ -83,8 +78,7 @@ class Machine:
         memory = {data("cards")[id]["unified_memory"] for id in self.targets or () if id in data("cards")}
         drivers = data("stacks")["cuda_drivers"].items()
         supported = [cuda for cuda, driver in drivers if self.driver and version(driver) <= version(self.driver)]
-        return replace(
-            self,
+        return self._replace(
             unified_memory=memory.pop() if self.unified_memory is None and len(memory) == 1 else self.unified_memory,
             cuda=self.cuda or max(supported, key=version, default=None),
         )
@@ -92,14 +86,13 @@ class Machine:
     def over(self, other: Machine) -> Machine:
         """These facts; unknown ones are taken from `other`."""
         known: dict[str, Any] = {}
-        for each in fields(self):
-            mine = getattr(self, each.name)
-            theirs = getattr(other, each.name)
+        for name, mine in self._asdict().items():
+            theirs = getattr(other, name)
             if isinstance(mine, (Engine, Torch)):
-                stated = {name: value for name, value in vars(mine).items() if value is not None}
-                known[each.name] = replace(theirs, **stated)
+                stated = {each: value for each, value in mine._asdict().items() if value is not None}
+                known[name] = theirs._replace(**stated)
             else:
-                known[each.name] = theirs if mine is None else mine
+                known[name] = theirs if mine is None else mine
         return Machine(**known)
 
 
@@ -121,15 +114,15 @@ def from_json(data: Any) -> Machine:
     cards = known.pop("gpus", None)
     if isinstance(cards, list):
         named = [Card(**_known(Card, card)) for card in cards if isinstance(card, dict)]
-        known["gpus"] = tuple(replace(card, capability=card.capability or capability(card.name)) for card in named)
+        known["gpus"] = tuple(card._replace(capability=card.capability or capability(card.name)) for card in named)
     if "driver" in data and data["driver"] is None:
         known["driver"] = ""  # null in a file means that no driver was found
     return Machine(**known)
 
 
 def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:
-    names = {each.name: str(each.type) for each in fields(kind)}
-    return {name: _typed(names[name], value) for name, value in data.items() if name in names and value is not None}
+    types = {name: re.sub(r"^ForwardRef\('", "", str(type)) for name, type in kind.__annotations__.items()}
+    return {name: _typed(types[name], value) for name, value in data.items() if name in types and value is not None}
 
 
 def _typed(kind: str, value: Any) -> Any:
@@ -191,6 +184,8 @@ def machine_in_text(text: str) -> Machine:
         found["torch.cuda"] = ""
     elif re.fullmatch(r"cu\d{3}", build):
         found["torch.cuda"] = f"{build[2:4]}.{build[4]}"
+    if "torch.arch_list" in found:
+        found["torch.arch_list"] = tuple(found["torch.arch_list"].split())
     parts: dict[str, dict[str, Any]] = {"": {}, "engine": {}, "torch": {}}
     for fact, value in found.items():
         part, _, field_name = fact.rpartition(".")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpukit.errors.machine import compiled
 from gpukit.findings.causes import Cause, cause
@@ -17,8 +16,7 @@ LEVELS = SPECIFIC, BROAD, GENERAL, NOTE = "specific", "broad", "general", "note"
 MAX_MATCHES = 1_000  # of one pattern
 
 
-@dataclass(frozen=True)
-class Sign:
+class Sign(NamedTuple):
     """Patterns of an error text; `causes` are its possible causes, the most frequent first.
 
     Attributes:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpukit.project import dependencies
 from gpukit.project.data import data
 from gpukit.project.location import EXTRA, find_root, is_adopted, named
 from gpukit.project.versions import version
@@ -30,8 +28,7 @@ OPTIONAL = re.compile(r"\{\?(.*?)\?\}")
 Forms = Any  # a sentence, or one for each place where it differs
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(NamedTuple):
     """One thing that can be wrong. Code uses only `id`; the sentences are for users.
 
     `check`: how to distinguish it from other causes of the same error text. `when`: the condition that supports it or
@@ -76,7 +73,9 @@ def worded(text: Forms, place: str, values: Mapping[str, Any] | None = None, spe
         text = next((text[each] for each in (*special, place) if each in text), text.get("default", ""))
     text = text if place == STANDALONE else named(text)
     given = {name: str(value) for name, value in (values or {}).items() if value not in ("", None)}
-    known = {**COMMANDS[place], REQUIREMENTS: requirements(place), **given}
+    known = {**COMMANDS[place], **given}
+    if REQUIREMENTS in text:
+        known[REQUIREMENTS] = requirements(place)
 
     def filled(found: re.Match[str]) -> str:
         name, filter, default = found.groups()
@@ -94,7 +93,9 @@ def requirements(place: str) -> str:
     """The files with the project's requirements."""
     root = None if place == STANDALONE else find_root()
     if root is None or not is_adopted(root):
-        return dependencies.PYPROJECT
+        return "pyproject.toml"
+    from gpukit.project import dependencies  # imported here because it is slow
+
     own = dict.fromkeys(source.partition("#")[0] for source in dependencies.sources(root))
     return f"{', '.join(own)} or {EXTRA}" if own else EXTRA
 

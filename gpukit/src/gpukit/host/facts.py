@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +85,9 @@ def local(project: Path | None, ask_engine: bool = True, engine: str = "") -> Ma
         **_python(stack),
         targets=tuple(stack.targets) if stack else None,
     )
-    machine = replace(machine, **_driver(machine, smi.value), disk_free_gb=disk.value)
+    machine = machine._replace(**_driver(machine, smi.value), disk_free_gb=disk.value)
     found = _engine(engine, *(each.value for each in asked)) if ask_engine else Engine()
-    return replace(machine, engine=found if found.name or not inside else Engine())
+    return machine._replace(engine=found if found.name or not inside else Engine())
 
 
 def no_gpu() -> bool:
@@ -99,7 +99,9 @@ def no_gpu() -> bool:
 
 def to_json(machine: Machine) -> dict[str, Any]:
     """The value of `machine` in `doctor --json`; gpukit.errors.machine.from_json reads it."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(machine).items()}
+    own = {name: list(value) if name == "targets" and value else value for name, value in machine._asdict().items()}
+    cards = machine.gpus if machine.gpus is None else [card._asdict() for card in machine.gpus]
+    return {**own, "gpus": cards, "engine": machine.engine._asdict(), "torch": machine.torch._asdict()}
 
 
 def hardware(machine: Machine) -> list[str]:
@@ -194,7 +196,7 @@ def _driver(machine: Machine, smi: Result) -> dict[str, Any]:
         "open_modules": "Open Kernel Module" in loaded if loaded else None,
         "cuda": _cuda() if driver else None,
     }
-    ids = hardware(replace(machine, gpus=tuple(found)))
+    ids = hardware(machine._replace(gpus=tuple(found)))
     if ids or machine.jetson:
         facts["unified_memory"] = bool(machine.jetson) or any(known[id]["unified_memory"] for id in ids)
     return facts

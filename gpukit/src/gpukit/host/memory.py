@@ -39,13 +39,11 @@ def shared(targets: Mapping[str, Mapping[str, Any]]) -> bool:
 
 def unified() -> bool:
     """The same by the files that the system and the driver provide, without starting a program."""
-    from dataclasses import replace
-
     from gpukit.errors.machine import Machine
     from gpukit.host import cards, facts  # seldom needed, and every command of launch would import them
 
     machine = Machine(arch=facts.arch(), jetson=facts.jetson())
-    ids = facts.hardware(replace(machine, gpus=tuple(facts.named(machine))))
+    ids = facts.hardware(machine._replace(gpus=tuple(facts.named(machine))))
     return bool(machine.jetson) or any(cards.data("cards")[id]["unified_memory"] for id in ids)
 
 

@@ -23,6 +23,8 @@ from gpukit.project.messages import RefusalError, say
 
 MAIN = ".devcontainer/devcontainer.json"
 CPU = ".devcontainer/cpu/devcontainer.json"
+# An index, also of a MIG slice (0:1), a UUID, a name of CDI (nvidia.com/gpu=0), or another option of --gpus.
+GPU = re.compile(r"all|\d+(:\d+)?|(GPU|MIG)-[\w/-]+|[\w./-]+=[\w.:-]+")
 
 
 class Project:
@@ -117,7 +119,7 @@ class Project:
         if ignored:
             say(f"launch ignores these keys, which only other tools read: {', '.join(ignored)}.")
         path = self.config.path.relative_to(self.code)
-        say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPU {self.gpus} (GPUS chooses)."))
+        say(f"{path}: " + ("no GPU." if self.gpus is None else f"GPUs {self.gpus} (variable GPUS)."))
         self.report_cap()
         if self.as_root:
             say("You are root, so the container runs as root too; use a regular user in the group docker if you can.")
@@ -141,7 +143,7 @@ class Project:
     def gpu_is_chosen(self) -> None:
         if self.gpus == "":
             raise RefusalError("No GPU is chosen: set GPUS, for example `GPUS=0` or `GPUS=0,1`, or use --gpus.")
-        if self.gpus and not re.fullmatch(r"[\w.,:/=-]+", self.gpus):
+        if self.gpus and not all(GPU.fullmatch(name) for name in self.gpus.split(",")):
             raise RefusalError(f"GPUS is {self.gpus!r}: it must be `all`, indexes as in `0,1`, or the UUID of a GPU.")
 
     def initialize(self) -> None:

@@ -24,7 +24,7 @@ from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, announced, say
 
 ENDED_SHOWN = 20  # of the jobs that have ended, in the table
-MOST_IDS = {"list": 0, "run": 0, "compare": sys.maxsize, "wait": sys.maxsize}  # 1 of all other actions
+SEVERAL = ("cancel", "compare", "wait")  # they take any number of jobs; list and run take none, the others one
 ONLY_WITH = {"detach": "run", "budget": "run", "keep_free": "run", "watch": "list", "follow": "logs"}
 ONLY_WITH |= {"metric": "compare", "csv": "compare", "timeout": "wait"}
 SHORT = {"detach": "-d", "follow": "-f"}
@@ -165,8 +165,9 @@ def jobs(root: Path, options: Any) -> int:
     action = options.ACTION
     numbers = options.ID
     number = numbers[0] if numbers else None
-    if len(numbers) > MOST_IDS.get(action, 1):
-        raise RefusalError(f"`jobs {action}` takes {'one job' if MOST_IDS.get(action, 1) else 'no job'}.")
+    most = 0 if action in ("list", "run") else 1
+    if len(numbers) > most and action not in SEVERAL:
+        raise RefusalError(f"`jobs {action}` takes {'one job' if most else 'no job'}.")
     for option, only in ONLY_WITH.items():
         if vars(options)[option] and action != only:
             name = SHORT.get(option) or f"--{option.replace('_', '-')}"
@@ -177,6 +178,12 @@ def jobs(root: Path, options: Any) -> int:
         raise RefusalError("This is the inside of the container: `./launch jobs run` on the host processes the queue.")
     if vars(options).get("dry_run") and action in ("run", "cancel", "retry", "move"):
         raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
+    if action == "cancel" and len(numbers) > 1:
+        for each in numbers:
+            jobs(root, argparse.Namespace(**{**vars(options), "ID": [each], "json": False}))
+        if options.json:
+            print(json.dumps({"jobs": [contract.job_as_json(root, job) for job in jobs_of(root, numbers)]}))
+        return 0
     if action == "compare":
         return compare(root, numbers, options)
     if action == "wait":
@@ -514,9 +521,9 @@ def logs(table: Table, place: Path, number: int | None, options: Any) -> int:
         if not job["starts"]:
             why = "it has not started yet"
         elif job["state"] in FINAL:
-            why = "logs are removed 30 days after the end of a job"
+            why = "it printed nothing, or ended more than 30 days ago"
         else:
-            why = "it was interrupted before it printed anything"
+            why = "it has printed nothing yet"
         raise RefusalError(f"Job {number} has no log: {why}.")
     if options.json:
         return print_log_as_json(job, [earlier, path])

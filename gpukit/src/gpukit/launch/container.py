@@ -404,13 +404,13 @@ def passing_on(tell: Callable[[int], object], attended: bool) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def wait_for_output(name: str, silent: Callable[[], bool], age: float) -> bool:
+def wait_for_output(name: str, silent: Callable[[], bool], age: float, launch: str = "./launch") -> bool:
     """Whether a program is not silent, which is waited for if it has just started; `age`: for how long it has run."""
     limit = time.monotonic() + JUST_STARTED - max(age, 0)
     announced = False
     while silent():
         if time.monotonic() > limit:
-            say(f"{name} is running and has not printed anything yet: `./launch logs -f` waits for its output.")
+            say(f"{name} is running and has not printed anything yet: `{launch} logs -f` waits for its output.")
             return False
         if not announced:
             say(f"{name} has just started: waiting for its output.")

@@ -106,7 +106,9 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
     if docker and (problem := of_engine(best)):
         docker = False
         why.append(problem)
-    if best.gpus is not None:
+    if best.gpus == "":
+        why.append("no GPU is chosen, as `GPUS=0 ./launch try` would")
+    elif best.gpus is not None:
         refused = of_gpu(best) if docker else None
         docker = docker and not (refused and refused.kind == "engine")
         if docker and not refused:
@@ -118,8 +120,11 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
         why.append("no NVIDIA GPU here" if none else reason(refused) if refused else problem)
     if docker:
         yield Way(without, False, tuple(why))
-    if docker and not uv.find(best.env):
-        return  # why the container failed helps more than how to install uv
+    if not uv.find(best.env):
+        if docker:
+            return  # why the container failed helps more than how to install uv
+        if not only_native:
+            say(f"{why[0][0].upper()}{why[0][1:]}. Without a container, uv is needed.")
     uv.program(best.env)
     yield Way(without, True, tuple(why))
 
@@ -170,8 +175,7 @@ def report(way: Way, package: str, run: Path, here: Path) -> None:
         print(f"\nLoss: {first[1]:.3g} at step {first[0]}, {last[1]:.3g} at step {last[0]}{on_held_out}\n")
         print("\n".join(plot({"*": losses, "o": held_out})))
         print("\n  * training   o held-out data\n" if held_out else "")
-    picture = run / "loss.png"
-    print(f"All of it is in {os.path.relpath(run, here)}{' (the plot: loss.png)' if picture.is_file() else ''}.")
+    print(f"All of it is in {os.path.relpath(run, here)}.")
     if way.gpu and not seen_gpu(run):
         why = f"`{way.launch} verify` says why"
         print(f"The GPU was requested, but PyTorch found none and trained on the CPU: {why}.")

@@ -295,7 +295,7 @@ def detach(project: Project, command: list[str], name: str = "", values: dict[st
             f"{name} is running already: give this one --name, or end that one with `./launch --native stop`."
         )
     start(project, name, command, values)
-    say(f"{name} runs: `./launch --native logs -f {name}` follows it, `./launch --native stop` ends it.")
+    say(f"{name} is running: `./launch --native logs -f {name}` shows its output, `./launch --native stop` stops it.")
     return 0
 
 
@@ -312,7 +312,9 @@ def logs(project: Project, name: str = "", follow: bool = False, as_json: bool =
         return 0
     if not follow and alive(entry):
         age = time.time() - (folder(project) / f"{name}.json").stat().st_mtime
-        if not container.wait_for_output(name, lambda: not log.stat().st_size and alive(entry), age):
+        if not container.wait_for_output(
+            name, lambda: not log.stat().st_size and alive(entry), age, "./launch --native"
+        ):
             return 0
     following = ["-f", f"--pid={entry['pid']}"] if follow and alive(entry) else []
     return os.execvp("tail", ["tail", "-n", "+1", *following, str(log)])

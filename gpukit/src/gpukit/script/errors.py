@@ -11,8 +11,7 @@ from collections.abc import Iterator
 try:
     from exactrun.checkpoint import DISK, UNCHANGED, CheckpointError
     from exactrun.data import DataError
-    from exactrun.errors import TrainingError, is_oom, lost_rank
-    from exactrun.observer import HUNG, OBSERVER_FAILED, end
+    from exactrun.errors import TrainingError, end, is_oom, lost_rank
 except KeyboardInterrupt:  # importing torch takes seconds, and where in torch it was interrupted tells nobody anything
     raise SystemExit(128 + signal.SIGINT) from None
 
@@ -46,8 +45,7 @@ def _short(error: object) -> str:
 def report_errors() -> Iterator[None]:
     """Wrap a script: a known error ends it with one sentence on stderr and exit code 1.
 
-    Any other error is raised. If an observer hangs, the process ends without waiting for it, with exit code 3 if
-    nothing else failed.
+    Any other error is raised.
     """
     try:
         yield
@@ -71,8 +69,6 @@ def _leave(code: int | str | None) -> None:
     if isinstance(code, str):
         print(code, file=sys.stderr, flush=True)
         code = 1
-    if HUNG:
-        end(code or OBSERVER_FAILED)
     if os.environ.get("WORLD_SIZE", "1") != "1":
         # gloo's threads may abort the interpreter during its shutdown, after a successful run
         end(code or 0)

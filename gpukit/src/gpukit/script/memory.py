@@ -213,11 +213,7 @@ def peak(traced: Traced, dtype: torch.dtype, batch_size: int, **limits: Any) -> 
     few = [traced.dataset[number] for number in range(min(FEW, len(traced.dataset)))]
     model = traced.model
     chosen = [few[number % len(few)] for number in range(batch_size)]
-    collate = traced.collate or default_collate
-    try:  # without the memory of a batch
-        batch = collate(tree_map_only(Tensor, lambda one: one.to(META) if one.is_floating_point() else one, chosen))
-    except Exception:
-        batch = collate(chosen)
+    batch = (traced.collate or default_collate)(chosen)
     trace = Trace()
     hooks = []
     trace.mark("weights", [*model.parameters(), *model.buffers()])

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,8 +28,6 @@ from gpukit.script import device as devices
 
 WARM_UP = 2  # first steps, which compile and fill caches
 STEPS = 6  # steps that are measured
-OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "ROLE_RANK")
-OF_RANKS += ("LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ class Measured:
     """The first steps of a script.
 
     `samples`: of its data set; 0: not known. `peak`, `budget`: bytes of GPU memory that it took (None: none) and could
-    take, and `how` the second is known. `why`: they failed; `memory`: for lack of it.
+    take. `why`: they failed; `memory`: for lack of it.
     """
 
     steps: int = 0
@@ -47,7 +43,6 @@ class Measured:
     device: str = ""
     peak: int | None = None
     budget: int | None = None
-    how: str = ""
     why: str = ""
     memory: bool = False
 
@@ -59,8 +54,6 @@ class Probe(trial.Trial):
         self.report = Path(report)
         self.limit = limit
         self.number = self.second = 0  # the second: the peak of the first steps
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the process that measures
 
     def folder(self, path: Path) -> Path:
         return self.report.parent / "run"
@@ -88,7 +81,7 @@ class Probe(trial.Trial):
             samples = len(run.source.dataset)
         found = Measured(self.number, samples, str(run.progress.device))
         if self.memory:
-            found = replace(found, budget=self.memory.budget, how=self.memory.how)
+            found = replace(found, budget=self.memory.budget)
             try:
                 if last := self.memory.peak():
                     found = replace(found, peak=last + max(0, last - self.second))  # as much is added once more
@@ -102,23 +95,17 @@ class Probe(trial.Trial):
         spare.replace(self.report)
 
 
-def measure(command: list[str], *, limit: int | None = None, gpu: int | None = None, most: float = 3600.0) -> Measured:
-    """Run the command until its first steps are measured; at most `most` seconds.
-
-    `limit`: of GPU memory, in bytes. `gpu`: the only one that it sees, among those that this process sees.
+def measure(command: list[str], *, limit: int | None = None, most: float = 3600.0) -> Measured:
+    """Run the command until its first steps are measured; at most `most` seconds. `limit`: of GPU memory, in bytes.
 
     Raises:
         TrainingError: the script has no `Run`, or makes no step.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in OF_RANKS}
-    if gpu is not None:
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        environment["CUDA_VISIBLE_DEVICES"] = seen[gpu] if gpu < len(seen) and seen[0] else str(gpu)
     with tempfile.TemporaryDirectory(prefix="probe-", ignore_cleanup_errors=True) as scratch:
         report = Path(scratch) / "report.json"
         output = Path(scratch) / "output"
         settings = {"report": str(report), "limit": limit}
-        environment |= {trial.NAME: f"{__name__}:Probe", trial.SETTINGS: json.dumps(settings)}
+        environment = os.environ | {trial.NAME: f"{__name__}:Probe", trial.SETTINGS: json.dumps(settings)}
         with output.open("wb") as file:
             try:
                 process = subprocess.Popen(
@@ -141,22 +128,6 @@ def measure(command: list[str], *, limit: int | None = None, gpu: int | None = N
                 process.wait()
         found = Measured(**json.loads(report.read_text(encoding="utf-8"))) if report.exists() else None
         return _judged(found, code, output.read_text(encoding="utf-8", errors="replace"), command)
-
-
-def with_option(command: list[str], new: list[str]) -> list[str]:
-    """The command with an option and its values, such as `--dtype bf16`, instead of the same with others."""
-    name = new[0].partition("=")[0]
-    kept = list[str]()
-    left = 0
-    for one in command:
-        if one == name:
-            left = len(new) - 1  # values that follow it
-        elif left and not one.startswith("-"):
-            left -= 1
-        elif not one.startswith(f"{name}="):
-            kept.append(one)
-            left = 0
-    return [*kept, *new]
 
 
 def _judged(found: Measured | None, code: int | None, output: str, command: list[str]) -> Measured:

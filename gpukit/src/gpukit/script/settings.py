@@ -35,9 +35,9 @@ class RunSettings:
     """Determines the initial weights, the order of the data, its augmentation, and dropout."""
 
     resume: bool = True
-    """Continue from the newest valid checkpoint, if there is one."""
-    name: str = ""
-    """Name of the run and its folder. Default: the latest run without a name, or a new one named after the time."""
+    """Continue from the newest valid checkpoint, if there is one. no-resume: a new run; its name ends with the time."""
+    name: str = "run"
+    """Name of the run and its folder."""
     output_dir: Path = field(default_factory=lambda: located("outputs"))
     """Folder of all runs, with their checkpoints and metrics."""
     eval_steps: int = 200
@@ -55,12 +55,10 @@ class RunSettings:
     other_processes: bool = False
     """Resume a run that had another number of processes; its numbers then differ from those of an uninterrupted one."""
 
-    device: str = "auto"
-    """auto, cpu, cuda, or cuda:N."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: a GPU if PyTorch finds one. CUDA_VISIBLE_DEVICES selects among several."""
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Number format of the forward pass (autocast)."""
-    tf32: bool | None = None
-    """Use TF32 for fp32 matrix products. None: if the GPU supports it."""
     compile: bool = False
     """Compile the model with torch.compile."""
     deterministic: bool = False
@@ -75,7 +73,7 @@ class RunSettings:
             value = getattr(self, name, None)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be greater than 0, not {value}")
-        if self.name in (".", "..") or "/" in self.name:
+        if self.name in ("", ".", "..") or "/" in self.name:
             raise ValueError(f"name must be a folder name without a slash, not {self.name!r}")
 
     def at_least(self, least: int, *names: str) -> None:
@@ -96,15 +94,13 @@ def parse(kind: type[Kind], prog: str, arguments: list[str] | None = None) -> Ki
     import tyro
 
     given = tyro.cli(kind, prog=prog, args=arguments)
-    known = runs.resumed(given.output_dir, given.name).get("settings") if given.resume else None
-    if not known:
-        return given
+    known = runs.resumed(given.output_dir, given.name) if given.resume else {}
     hints = typing.get_type_hints(kind)
     found = {name: known[name] for name in hints.keys() & known.keys() - runs.OF_A_START}
     for name, value in found.items():
         if isinstance(value, str) and Path in (hints[name], *typing.get_args(hints[name])):
             found[name] = Path(value)
     try:
-        return tyro.cli(kind, prog=prog, args=arguments, default=kind(**found))
+        return tyro.cli(kind, prog=prog, args=arguments, default=kind(**found)) if found else given
     except (TypeError, ValueError) as error:
         raise TrainingError(f"The run's run.json: {error}.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,8 @@ from exactrun.ranks import Ranks
 from exactrun.run import Run
 from gpukit.project.stack import load
 from gpukit.script import runs
-from gpukit.script.device import Device, from_settings
+from gpukit.script.device import choose, limit
 from gpukit.script.settings import RunSettings
-from gpukit.track.curve import curve
 from gpukit.track.observers import observers
 
 OF_RUN = ("save_steps", "keep", "log_steps", "max_steps", "max_minutes", "other_processes")  # settings
@@ -56,7 +56,14 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
     """
     on_gpu = settings.device != "cpu" and torch.cuda.is_available()
     ranks = Ranks.joined() if dist.is_initialized() else Ranks.start("cuda" if on_gpu else "cpu")
-    device = from_settings(settings, ranks.local_rank, scaled=scaled)
+    chosen = choose(device=settings.device, dtype=settings.dtype, local_rank=ranks.local_rank, scaled=scaled)
+    if chosen.device.type == "cuda":
+        torch.cuda.set_device(chosen.device)
+        torch.set_float32_matmul_precision("high")  # TF32, where the GPU has it
+        limit(chosen.device)
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
     with choose_folder(settings, ranks) as run:
         folder = run.path
         size = batch_size(settings, run, ranks)
@@ -65,17 +72,17 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
         raise TrainingError(
             f"--batch-size {size} cannot be shared evenly by {ranks.world} processes: use {least} instead."
         )
-    device.use()
     options = {name: getattr(settings, name) for name in OF_RUN if hasattr(settings, name)}
+    options |= {"observers": [Report(chosen.line), *observers(profile=settings.profile)], "progress": True}
     return Start(
-        device.device,
-        device.dtype,
-        torch.channels_last if device.channels_last else torch.contiguous_format,
+        chosen.device,
+        chosen.dtype,
+        chosen.memory_format,
         ranks.rank,
         ranks.world,
         size // ranks.world,
         folder,
-        options | {"observers": [Report(device), *observers(profile=settings.profile)], "progress": True},
+        options,
     )
 
 
@@ -90,29 +97,34 @@ def batch_size(settings: RunSettings, run: Folder, ranks: Ranks) -> int:
     """Samples per step over all processes: as set, or the largest number that fits, which is measured once per run."""
     if settings.batch_size != "auto":
         return settings.batch_size
+    if ranks.world > 1:
+        raise TrainingError(
+            "--batch-size auto measures a single process: find the largest batch of one with "
+            f"`python -m gpukit.script.finder`, and set --batch-size to {ranks.world} times that."
+        )
     if "batch_size" not in run.facts:
         from gpukit.script.finder import find
 
-        run.keep(batch_size=find(ranks=ranks) * ranks.world)
+        run.keep(batch_size=find())
     return run.facts["batch_size"]
 
 
 class Report(Observer):
     """Reports the device, and the settings that an earlier start of the run had differently, which it records."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: str) -> None:
         self.device = device
 
     def open(self, run: Run) -> None:
-        run.say(self.device.describe())
+        run.say(self.device)
 
     def begin(self, run: Run) -> None:
         runs.record(run.files, run.settings, run.say)
 
 
 def finish(run: Run) -> None:
-    """Report the end of a run, plot its losses, and record its last metrics in run.json; or say how to continue a run
-    that had been finished before."""
+    """Report the end of a run, and record its last metrics in run.json; or say how to continue a run that had been
+    finished before."""
     if finished := runs.finished(run.files, run.completed):
         run.say(finished)
         return
@@ -120,6 +132,3 @@ def finish(run: Run) -> None:
     run.files.keep(finished={"step": run.completed, **run.metrics})
     scores = "".join(f"{name.replace('_', ' ')} {value:.4g}, " for name, value in run.metrics.items())
     run.say(f"Done: step {run.completed}, {scores}in {run.folder}")
-    if run.ranks.main and (picture := curve(run.folder)):
-        run.artifact(picture)
-        run.say(f"Plot of the loss: {picture}")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -38,11 +37,10 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from trl import SFTConfig, SFTTrainer
+from trl import SFTConfig, SFTTrainer, is_conversational
 
 from exactrun import shards, trial
 from exactrun.errors import TrainingError
-from exactrun.observer import Observer
 from exactrun.run import Run
 from exactrun.state import generators_now, set_generators
 from gpukit.script import runs
@@ -50,7 +48,6 @@ from gpukit.script.memory import Traced
 from gpukit.script.probe import Probe
 from gpukit.script.settings import RunSettings
 from gpukit.script.start import Start, finish
-from gpukit.script.text import is_chat
 
 TOKENS = ("input_ids", "labels", "seq_lengths")  # columns that TRL's collator reads
 EVALUATION_BATCH = 8
@@ -98,7 +95,7 @@ class Trainer(SFTTrainer):
     def __init__(self, here: Start, *, microbatch: int | None = None, **options: Any) -> None:
         data = options["train_dataset"]
         tokenizer = options["processing_class"]
-        if is_chat(data) and tokenizer.chat_template is None:
+        if is_conversational(data[0]) and tokenizer.chat_template is None:
             remedy = "use the chat version of the model, or data with `text`"
             raise TrainingError(f"The data has chats, but {tokenizer.name_or_path} has no chat template: {remedy}.")
         super().__init__(**options)
@@ -112,7 +109,6 @@ class Trainer(SFTTrainer):
         self.args.per_device_eval_batch_size = min(EVALUATION_BATCH, microbatch or EVALUATION_BATCH)
         self.here = here
         self.microbatch = microbatch
-        self.tokens = 0  # since the last report
         self.loss = torch.zeros(())
         if here.dtype == torch.float16:  # the gradient scaler needs fp32 parameters, and QLoRA's adapters are not
             for one in self.trained().values():
@@ -167,7 +163,6 @@ class Trainer(SFTTrainer):
 
         TRL divides the loss of a part by the number of targets in the whole batch, so losses and gradients add up.
         """
-        self.tokens += inputs["input_ids"].numel()
         parts = split(inputs, self.microbatch) if self.microbatch else [inputs]
         self.loss = torch.stack([super(Trainer, self).training_step(model, part, num_items_in_batch) for part in parts])
         self.loss = self.loss.sum()
@@ -229,8 +224,7 @@ def fit(trainer: Trainer, settings: RunSettings, *, merge: bool = False) -> None
         samples = len(trainer.train_dataset)
         longest = max(range(samples), key=lambda index: len(trainer.train_dataset[index]["input_ids"]))
         trainer.train_dataset = trainer.train_dataset.select([longest] * samples)
-    options = here.options | {"observers": [*here.options["observers"], _Speed(trainer)]}
-    with Run(here.folder, settings=asdict(settings), best="held_out_loss", **options) as run:
+    with Run(here.folder, settings=asdict(settings), best="held_out_loss", **here.options) as run:
         trainer.run = run
         trainer.lr = settings.lr
         name = trainer.model.config.name_or_path
@@ -272,23 +266,6 @@ class _Adapter(nn.Module):
     def load_state_dict(self, state: dict[str, Tensor], *_: Any, **__: Any) -> None:
         for name, one in self.named_parameters():
             one.copy_(state[name])
-
-
-class _Speed(Observer):
-    """Logs the tokens per second since the last report."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-
-    def begin(self, run: Run) -> None:
-        self.reported_at = time.monotonic()
-
-    def values(self) -> dict[str, float]:
-        now = time.monotonic()
-        speed = self.trainer.tokens / (now - self.reported_at)
-        self.reported_at = now
-        self.trainer.tokens = 0
-        return {"tokens_per_second": speed}
 
 
 class _Between(TrainerCallback):

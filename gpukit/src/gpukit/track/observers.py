@@ -16,9 +16,9 @@ def observers(trackers: Iterable[str] | None = None, *, profile: bool = False) -
 
     `trackers`: tensorboard, wandb, mlflow; None: those of the project (stack.json).
     """
+    project = ""
     if trackers is None:
         stack = load()
-        tracker = Tracker(stack.tracking, stack.project)
-    else:
-        tracker = Tracker(trackers)
-    return [tracker, Monitor(), *[Profile()] * profile]
+        trackers = stack.tracking
+        project = stack.project
+    return [*(Tracker(name, project) for name in trackers), Monitor(), *[Profile()] * profile]
