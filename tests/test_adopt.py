@@ -322,7 +322,7 @@ def nothing(root: Path) -> None:
             "adopt-workspace",
         ),
         ({"a/requirements.txt": "torch\n", "b/requirements.txt": "torch\n"}, nothing, "adopt-workspace"),
-        ({"requirements-cpu.txt": "torch\n", "requirements-gpu.txt": "torch\n"}, nothing, "adopt-which"),
+        ({"requirements-docker.txt": "torch\n", "requirements-gpu.txt": "torch\n"}, nothing, "adopt-which"),
         ({"a.yml": "channels:\ndependencies:\n", "b.yml": "channels:\ndependencies:\n"}, nothing, "adopt-which"),
         (
             {"requirements-dev.txt": "ruff\n", "a/pyproject.toml": "[project]\nname='a'\n", "b/setup.py": ""},
@@ -342,6 +342,18 @@ def test_what_cannot_be_adopted(
 def test_a_folder_that_is_no_project_of_its_own(tmp_path: Path, adopt: Callable[..., int]) -> None:
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\n", "code/train.py": "import torch\n"})
     assert refusal(adopt, root / "code") == "adopt-not-root"
+
+
+def test_links_out_of_the_repository_are_named(tmp_path: Path) -> None:
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch\n", "inside/a": ""})
+    (tmp_path / "disk").mkdir()
+    (root / "data").symlink_to(tmp_path / "disk")
+    (root / "more").symlink_to("../disk")
+    (root / "near").symlink_to("inside")
+    named = look.look(root, []).left_out
+    disk = tmp_path.resolve() / "disk"
+    mounts = [f"type=bind,source={disk},target={place}" for place in (tmp_path / "disk", "/disk")]
+    assert [re.search(r"`(type=.*?)`", each)[1] for each in named] == mounts  # type: ignore[index]
 
 
 def test_the_imports_of_notebooks_count(tmp_path: Path) -> None:
@@ -382,6 +394,9 @@ def project(*lines: str, groups: str = "") -> dict[str, str]:
         (project("torch>=2.7", "torch<2.4"), [], "pyproject.toml"),
         (project("torch~=1.12"), [], "pyproject.toml"),
         ({"requirements.txt": "torchaudio==2.0.2\n"}, [], "requirements.txt"),
+        ({"requirements.txt": "torchaudio>=2.0,<2.1.2\n"}, [], "requirements.txt"),
+        ({"requirements.txt": "torchvision~=0.14.0\n"}, [], "requirements.txt"),
+        ({"requirements.txt": "torchvision<=0.20\n"}, [], "requirements.txt"),
         (project("torch>=2.7", groups="[dependency-groups]\ndev = ['torch==2.2.0']\n"), [], "pyproject.toml"),
         (
             project("numpy", groups="[project.optional-dependencies]\ngpu = ['torch==1.9']\n"),
@@ -469,6 +484,7 @@ def test_ranges_of_versions(requirement: str, version: str, allowed: bool) -> No
 
 def test_the_range_of_torch_chooses_the_release() -> None:
     assert choose.choose(["rtx-40"], [Line("torchvision==0.24.1", "f")], {}).torch.startswith("2.9.")
+    assert choose.choose(["rtx-40"], [Line("torchaudio==2.11.0", "f")], {}).answers == {}
     for text in ("torch", "torch==2.9.1", "torch<2.9", "torch==2.9.1 ; sys_platform == 'linux'"):
         found = choose.choose(["rtx-40"], [Line(text, "f")], {})
         assert versions.allows(text, found.torch)
@@ -567,6 +583,29 @@ def test_adopted_again_it_uses_the_files_that_undo_kept(tmp_path: Path, adopt: C
     assert set((root / EXTRA).read_text().split()) == {"einops<1", "torch>=2.8", "tqdm"}
 
 
+def test_tokens_stay_out_of_git_on_a_branch_that_has_not_adopted(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    top = repository(tmp_path / "theirs", {"one/requirements.txt": "torch\n"})
+    root = top / "one"
+    exclude = top / ".git/info/exclude"
+    exclude.write_text("mine")
+    git("switch", "-qc", "adopted", cwd=top)
+    adopt(root)
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "GPUKIT_ENTRANCE": "launch"}
+    for _ in range(2):
+        subprocess.run(["sh", ".gpukit/initialize.sh"], cwd=root, env=variables, check=True)
+    commit(top, "adopted")
+    (root / ".gpukit/.env").write_text("WANDB_API_KEY=secret\n")
+    (root / EXTRA).write_text("einops\n")
+    assert git("status", "--porcelain", cwd=top).split() == ["M", f"one/{EXTRA}"]
+    git("stash", "-q", cwd=top)
+    git("switch", "-q", "-", cwd=top)
+    assert (root / ".gpukit/.env").is_file()
+    assert git("status", "--porcelain", "-uall", cwd=top) == ""
+    git("switch", "-q", "-", cwd=top)
+    main.adopt(root, parse(["adopt", "--undo"]))
+    assert exclude.read_text() == "mine"
+
+
 def test_undo_refuses_edits_that_git_does_not_have(tmp_path: Path, adopt: Callable[..., int]) -> None:
     root = repository(tmp_path / "theirs", SHAPES["uv"][0])
     adopt(root)
@@ -661,6 +700,20 @@ def test_conda_beside_more_requirements(tmp_path: Path) -> None:
 
 SETUP = "from setuptools import setup\nEXTRAS = {'dev': ['ruff'], 'all': 'ruff\\nregex'}\n"
 CONDA = "name: e\nchannels: [pytorch]\ndependencies:\n  - einops\n"
+PIXI = """[workspace]
+channels = ["conda-forge"]
+[dependencies]
+python = "3.12.*"
+pytorch = ">=2.8.0,<3"
+numpy = "2.1.*"
+regex = "*"
+curl = ">=8"
+[pypi-dependencies]
+tqdm = { version = ">=4", extras = ["notebook"] }
+mine = { path = ".", editable = true }
+[target.win-64.dependencies]
+einops = "*"
+"""
 
 
 @pytest.mark.parametrize(
@@ -705,6 +758,11 @@ CONDA = "name: e\nchannels: [pytorch]\ndependencies:\n  - einops\n"
             [],
             {"torch", "deep_ep", "ruff", "pytest"},
         ),
+        (
+            {"pyproject.toml": "[project]\nname = 'p'\ndependencies = []\n[tool.rye]\ndev-dependencies = ['ruff']\n"},
+            [],
+            {"ruff"},
+        ),
         ({"requirements.txt": "torch\n", "requirements-gpu.txt": "regex\n"}, [], {"torch"}),
         (
             {"requirements.txt": "torch\n", "requirements-gpu.txt": "regex\n"},
@@ -713,6 +771,8 @@ CONDA = "name: e\nchannels: [pytorch]\ndependencies:\n  - einops\n"
         ),
         ({"cpu.yml": CONDA, "gpu.yaml": CONDA, "ci.yml": "name: x\n"}, ["gpu.yaml"], {"einops"}),
         ({"gpu.yaml": CONDA, "requirements-dev.txt": "ruff\n"}, [], {"einops"}),
+        ({"pixi.toml": PIXI}, [], {"torch>=2.8.0,<3", "numpy==2.1.*", "regex", "tqdm[notebook]>=4"}),
+        ({"pixi.toml": PIXI, "requirements.txt": "einops\n"}, [], {"einops"}),
         (
             {"requirements-dev.txt": "ruff\n", "setup.py": "import setuptools\n", "train.py": "import torch\n"},
             [],

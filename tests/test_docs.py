@@ -31,6 +31,7 @@ CREATED = {
     "setup.cfg",
     "extra.txt",
     "environment.yml",
+    "pixi.toml",
     "torch-index.txt",
     ".env",
     ".grype.yaml",

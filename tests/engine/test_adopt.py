@@ -88,6 +88,10 @@ def test_its_own_program_and_command_run_as_its_user_runs_them(adopted: Project)
     assert where == "/workspace"
     assert (adopted.path / "model.pt").stat().st_uid == adopted.user.uid
     assert adopted.launched("--cpu", "run", "--", "think").strip() == "3.1"
+    own = "import os, sys, torch; print(sys.prefix, *os.listdir())"
+    places = adopted.launched("--cpu", "run", "--", "uv", "run", "python", "-c", own).split()
+    assert places[0] == "/etc/gpukit/python", "the image's packages"
+    assert not {".venv", "uv.lock"} & {*places}
     found = adopted.launch("--cpu", "verify", "--json", timeout=600)
     results = {each["id"]: each["status"] for each in json.loads(found.stdout)["findings"]}
     failed = {id for id, status in results.items() if status == "FAIL"}

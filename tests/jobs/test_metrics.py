@@ -100,6 +100,18 @@ def test_progress_in_an_adopted_repository_is_where_its_job_writes(place: str, t
     assert progress(root, job)["step"] == 1450
 
 
+@pytest.mark.parametrize("place", ["", ".gpukit/jobs/7"])
+def test_progress_in_an_adopted_repository_whose_outputs_are_on_another_disk(place: str, tmp_path: Path) -> None:
+    root = tmp_path / "theirs"
+    (root / ".gpukit/jobs/7").mkdir(parents=True)
+    (root / ADOPTED["stack.json"]).write_text("{}")
+    (tmp_path / "disk").mkdir()
+    (root / "outputs").symlink_to(write_run(tmp_path / "disk").parent)
+    if place:
+        (root / place / "outputs").symlink_to("../../../outputs")
+    assert progress(root, {**JOB, "id": 7})["step"] == 1450
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "\0" * 100, "[" * 100_000, "[]\n3\nnull\n", '{"step": NaN, "loss": Infinity, "samples_per_second": true}\n'],

@@ -21,9 +21,10 @@ class Choice(NamedTuple):
     answers: dict[str, str]
 
 
-# By how much the minor version is above that of the torch 2.x that it is built for.
-# https://github.com/pytorch/vision#installation, https://docs.pytorch.org/audio/stable/installation.html (2026-11-26)
-BUILT = {"torchvision": 15, "torchaudio": 0}
+# The release that is built for torch 2.0; each later minor release is for the next one of torch.
+# https://github.com/pytorch/vision#installation, https://docs.pytorch.org/audio/2.11.0/installation.html (2026-11-26)
+BUILT = {"torchvision": (0, 15), "torchaudio": (2, 0)}
+STABLE = {"torchaudio": 11}  # from 2.11 on, it works with every later torch, too (the same page)
 
 
 def asked(lines: list[Line], python: str = "3.12") -> list[tuple[Line, str]]:
@@ -34,11 +35,22 @@ def asked(lines: list[Line], python: str = "3.12") -> list[tuple[Line, str]]:
 
 
 def paired(line: Line) -> str:
-    """The range of torch that a pinned release of torchvision or torchaudio is built for."""
-    pins = [bound for sign, bound in versions.clauses(line.text) if sign == "==" and line.name in BUILT]
-    release = [*versions.key(pins[0])[0], 0][:2] if pins else []
-    minor = release[1] - BUILT[line.name] if release else -1
-    return f"torch==2.{minor}.*" if minor >= 0 and release[0] in (0, 2) else ""
+    """The range of torch 2 that a range of torchvision or torchaudio is built for."""
+    bounds = []
+    stable = STABLE.get(line.name, 1000)
+    for sign, bound in versions.clauses(line.text) if line.name in BUILT else ():
+        major, minor, patch = [*versions.key(bound)[0], 0, 0, 0][:3]
+        first = BUILT[line.name]
+        if sign == "!=" or major > first[0]:
+            continue
+        torch = minor - first[1] if major == first[0] else -1
+        same = sign in ("==", "===", "<=") or (sign == "~=" and bound.count(".") > 1)
+        above = torch + (same or patch > 0)  # the first that it is not for
+        if (same or sign == "<") and above <= stable:
+            bounds.append(f"<2.{max(above, 0)}")
+        if sign not in ("<", "<=") and torch >= 0:
+            bounds.append(f">=2.{min(torch, stable)}.dev0")  # NVIDIA's builds are pre-releases
+    return f"torch{','.join(bounds)}" if bounds else ""
 
 
 def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import posixpath
 import re
 import sys
 from collections.abc import Iterable
@@ -24,12 +25,15 @@ FOLDERS = (".gpukit", ".devcontainer/gpukit", ".devcontainer/gpukit-cpu")
 USERS = (EXTRA, ADOPTED["apt.txt"], ADOPTED[".env"])  # the user's own from the first commit, which --undo keeps
 COMMIT = 'git add -A && git commit -m "..."'
 PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
-CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
-UNREAD = ("Pipfile", "pixi.toml")  # which name dependencies, too
+PIXI = "pixi.toml"
+CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml", PIXI)
+UNREAD = ("Pipfile",)  # which name dependencies, too
 EXTENSIONS = (
     "setup.py's extensions: `./launch run -- python setup.py build_ext --inplace` compiles them in the container"
 )
-TOOLS = re.compile(r"dev|test|doc|lint|build|ci\b")  # in the name of a file: what a run of the program does not need
+TOOLS = re.compile(
+    r"dev|test|doc(?!ker)|lint|build|ci\b"
+)  # in the name of a file: what a run of the program does not need
 # The settings of builds, in [tool], that name the files of dynamic dependencies.
 DYNAMIC = (
     ("setuptools", "dynamic", "dependencies", "file"),
@@ -45,7 +49,7 @@ CONDA_NAMES = {
     **dict.fromkeys(("pytorch-mutex", "cuda-version", "cuda-nvcc", "mkl", "blas", "openblas", "setuptools", "wheel")),
 }
 # Conda's programs whose names the package index gives to other packages, and Debian to the same programs.
-PROGRAMS = ("ffmpeg", "git", "graphviz", "sox", "wget")
+PROGRAMS = ("curl", "ffmpeg", "git", "graphviz", "jq", "make", "rsync", "sox", "tmux", "unzip", "wget")
 MOST_FILES = 2000  # scripts that are read for their imports
 MOST_BYTES = {".py": 1 << 20, ".ipynb": 1 << 24}  # of one; notebooks contain images
 
@@ -62,6 +66,7 @@ class Found:
     extra: list[str] = field(default_factory=list)
     origin: str = ""
     left_out: list[str] = field(default_factory=list)
+    computed: str = ""  # the file that computes its dependencies; it is not run
     python: str = ""  # the range of versions that the project accepts
 
 
@@ -88,7 +93,10 @@ def refuse(root: Path) -> None:
         path = root / name
         inside = [each.relative_to(root).as_posix() for each in path.rglob("*")] if not path.is_symlink() else []
         if (path.exists() or path.is_symlink()) and not (inside and {*inside} <= {*kept}):
-            raise RefusalError(f"{name} exists here, and adopting needs that name: rename it first.", id="adopt-taken")
+            other = " If a branch has adopted gpukit, merge it instead." if name == FOLDERS[0] else ""
+            raise RefusalError(
+                f"{name} exists here, and adopting needs that name: rename it first.{other}", id="adopt-taken"
+            )
     if (root / ".devcontainer").is_symlink():
         raise RefusalError(".devcontainer is a link: make it a folder first.", id="adopt-taken")
     refuse_workspace(root)
@@ -176,7 +184,7 @@ def look(root: Path, more: list[str]) -> Found:
     if condas and not chosen and not main_files(files) and (setup or not own):
         chosen = [one_of(condas)]
     for name in chosen:
-        lines, left_out = conda_lines(root, name)
+        lines, left_out = pixi_lines(root) if name == PIXI else conda_lines(root, name)
         found.extra += lines
         found.origin = name
         found.left_out += left_out
@@ -184,11 +192,16 @@ def look(root: Path, more: list[str]) -> Found:
         found.extra = imports(root)
         found.origin = "the imports of its scripts"
     unused += [name for name in condas if name not in chosen]
-    found.left_out += [f"{name}: `--with {name}` installs it too" for name in unused]
+    if unused:
+        word = unused[0] if len(unused) == 1 else "NAME"
+        found.left_out.append(f"{', '.join(unused)}: `--with {word}` installs {'it' if word != 'NAME' else 'one'} too")
     found.left_out += [f"{name}: not read; `--extra` names packages" for name in UNREAD if (root / name).is_file()]
     found.left_out += unapplied(project) if project is not None else []
+    if found.computed and not any(source.endswith(".txt") for source in found.sources):
+        found.left_out.append(f"what {found.computed} computes, which is not run: `--with FILE` names a file of it")
     if (root / "setup.py").is_file() and "ext_modules" in dependencies.setuptools(root, "setup.py")["computed"]:
         found.left_out.append(EXTENSIONS)
+    found.left_out += links_outside(root)
     found.lines = requirements(root, found)
     found.left_out += [f"{line.text} ({line.file}): {line.unfit}" for line in found.lines if line.unfit]
     found.lines = [line for line in found.lines if not line.unfit]
@@ -208,7 +221,22 @@ def unapplied(project: dependencies.Project) -> list[str]:
     """uv's settings that change what is installed, and count in its own commands alone."""
     kinds = ("override-dependencies", "constraint-dependencies")
     named = {kind: project.tool.get("uv", {}).get(kind) for kind in kinds}
-    return [f"uv's {kind}, {', '.join(lines)}: not applied" for kind, lines in named.items() if lines]
+    found = [f"uv's {kind}, {', '.join(lines)}: not applied" for kind, lines in named.items() if lines]
+    pixis = [name for name in project.tool.get("pixi", {}).get("dependencies", {}) if CONDA_NAMES.get(name, name)]
+    return found + ([f"pixi's dependencies, {', '.join(pixis)}: not read; `--extra` names packages"] if pixis else [])
+
+
+def links_outside(root: Path) -> list[str]:
+    """The repository's links to what a container does not have, such as a data set on another disk."""
+    found = []
+    for link in sorted(path for path in root.iterdir() if path.is_symlink()):
+        place = link.resolve()
+        if place.is_dir() and root.resolve() not in place.parents:
+            target = posixpath.normpath(posixpath.join("/workspace", link.readlink()))
+            mount = f"type=bind,source={place},target={target}"
+            file = ADOPTED[".devcontainer/devcontainer.json"]
+            found.append(f"{link.name}, a link to {place}: the container has it with `{mount}` in `mounts` of {file}")
+    return found
 
 
 def one_of(files: list[str]) -> str:
@@ -269,7 +297,7 @@ def add_setup(root: Path, found: Found, name: str) -> None:
     if known.get("name") or known.get("install_requires"):
         found.sources.append(name)
     if "install_requires" in known.get("computed", []):
-        found.left_out.append(f"{name} computes its dependencies, and is not run: `--with FILE` names a file of them")
+        found.computed = name
 
 
 def add_requirements(root: Path, found: Found, files: list[str], more: list[str]) -> None:
@@ -307,7 +335,34 @@ def conda_lines(root: Path, file: str) -> tuple[list[str], list[str]]:
     named = dependencies.requirements_file(root, file, text="\n".join(pips)) if pips else []
     lines = [line.text for line in named if not line.unfit]
     left_out += [f"{line.text}: {line.unfit}" for line in named if line.unfit]
-    for value in own:
+    by_index, others = conda_names(own)
+    return lines + by_index, left_out + others
+
+
+def pixi_lines(root: Path) -> tuple[list[str], list[str]]:
+    """The requirements in pixi.toml: those of its default environment that are for every platform.
+
+    https://pixi.prefix.dev/latest/reference/pixi_manifest/ (2026-11-26)
+    """
+    content = dependencies.Project(root, PIXI)
+    named = []
+    for name, value in content.content.get("dependencies", {}).items():
+        version = value.get("version", "*") if isinstance(value, dict) else value
+        named.append(f"{name}{'=' if version[0].isdigit() else ''}{'' if version == '*' else version}")
+    lines, left_out = conda_names(named)
+    for name, value in content.content.get("pypi-dependencies", {}).items():
+        for line in content.poetrys(name, value, ""):
+            (left_out if line.unfit else lines).append(f"{line.text}: {line.unfit}" if line.unfit else line.text)
+    for kind in {"feature", "target"} & {*content.content}:
+        left_out.append(f"{PIXI}'s {kind}s: not read; `--extra` names packages")
+    return lines, sorted(left_out)
+
+
+def conda_names(values: list[str]) -> tuple[list[str], list[str]]:
+    """Packages of conda by their names in the package index, and those that it has not."""
+    lines: list[str] = []
+    left_out: list[str] = []
+    for value in values:
         match = re.fullmatch(r"(?:[\w.-]+::)?([\w.-]+?)\s*([=<>!~][\w.,=<>!~* ]*)?", value)
         if not match:
             left_out.append(f"{value}: the package index has no such form; `--extra` names it")

@@ -166,13 +166,15 @@ def confirm_names(found: Found, options: Any) -> None:
         found.extra = []
         return
     shown = ", ".join(found.extra)
+    why = f"{found.computed} computes the dependencies, and is not run" if found.computed else ""
+    why = why or "No file names the dependencies"
     if not trial.terminal():
         raise RefusalError(
-            f"No file names the dependencies. By {found.origin}, they are {shown}: `gpukit adopt --yes` takes these, "
+            f"{why}. By {found.origin}, they are {shown}: `gpukit adopt --yes` takes these, "
             f"or name them: `gpukit adopt --extra {' --extra '.join(found.extra)}`.",
             id="adopt-no-dependencies",
         )
-    print(f"No file names the dependencies. By {found.origin}, they are: {shown}")
+    print(f"{why}. By {found.origin}, they are: {shown}")
     if not confirmed("Install these?"):
         raise RefusalError("Nothing was written. Name the packages with --extra.")
 
@@ -205,7 +207,8 @@ def refuse_contradictions(copy: Path, found: Found) -> None:
     missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]
     reason = ", ".join(missing) if missing else finding.seen or finding.cause
     if finding.cause_id not in CONFLICTS and not (missing and not answer.without_pytorch):
-        say(f"The packages cannot be resolved yet: {reason}")
+        why = "PyTorch's index does not answer, and without it" if answer.without_pytorch else "For now,"
+        say(f"{why} the packages cannot be resolved: {reason}")
         return
     remedy = f"A line in {EXTRA} replaces the repository's own: `gpukit adopt --extra 'PACKAGE>=VERSION'`."
     raise RefusalError(
@@ -344,12 +347,21 @@ def undo(root: Path) -> int:
         record.remove_folders(path / "-", path.parent)
     for folder in FOLDERS:
         record.remove_folders(root / folder / "-", root)
+    include(root)
     notes(root).unlink(missing_ok=True)
     record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")
     if kept:
         print(f"Kept, because of what you may have written there: {', '.join(kept)}.")
     return 0
+
+
+def include(root: Path) -> None:
+    """Remove the line of initialize.sh from the patterns that git ignores in this clone."""
+    file = root / git(root, "rev-parse", "--git-path", "info/exclude").strip("\n")
+    line = f"\n/{git(root, 'rev-parse', '--show-prefix').strip(chr(10))}{FOLDERS[0]}/*\n".encode()
+    if file.is_file() and line in file.read_bytes():
+        file.write_bytes(file.read_bytes().replace(line, b""))
 
 
 def files(root: Path) -> list[str]:

@@ -49,7 +49,10 @@ def run_folder(root: Path, job: dict[str, Any]) -> Path | None:
     for outputs in places(root, job) if name else []:
         with contextlib.suppress(OSError, RuntimeError):  # a link to itself
             folder = (outputs / name).resolve()
-            if folder.parent == outputs.resolve() and root.resolve() in folder.parents and folder.is_dir():
+            inside = {root.resolve(), (root / "outputs").resolve()} & {
+                *folder.parents
+            }  # outputs/ may be on another disk
+            if folder.parent == outputs.resolve() and inside and folder.is_dir():
                 return folder
     return None
 

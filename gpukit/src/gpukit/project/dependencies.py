@@ -233,9 +233,10 @@ class Project:
         self.tool = self.content.get("tool", {})
         self.poetry = self.tool.get("poetry", {})
         self.project = self.content.get("project", {})
-        # What stood for groups before PEP 735 (uv 0.4.27, PDM 1.5).
+        # What stood for groups before PEP 735 (uv 0.4.27, PDM 1.5), and Rye's.
         before = {**self.tool.get("pdm", {}).get("dev-dependencies", {})}
-        before.update({"dev": old} if (old := self.tool.get("uv", {}).get("dev-dependencies")) else {})
+        for tool in ("rye", "uv"):
+            before.update({"dev": old} if (old := self.tool.get(tool, {}).get("dev-dependencies")) else {})
         groups = self.content.get("dependency-groups", {})
         self.groups = {name: [*groups.get(name, []), *before.get(name, [])] for name in {**before, **groups}}
         self.before = [*before]
