@@ -157,11 +157,16 @@ def info(text: str) -> dict[str, Any]:
 
 
 def endpoint(env: Mapping[str, str], connections: Callable[[], str]) -> str:
-    """The address of the service that SERVICE names; empty if Podman works by itself. `connections`: lists them all."""
-    host, name = (env.get(variable, "") for variable in SERVICE)
+    """The address of Podman's service; empty if Podman works without one. `connections` lists names and addresses."""
+    host = env.get("CONTAINER_HOST", "")
+    name = env.get("CONTAINER_CONNECTION", "")
     if host or not name:
         return host
-    return next((line.split()[1] for line in connections().splitlines() if line.split()[:1] == [name]), "")
+    for line in connections().splitlines():
+        known, _, address = line.partition(" ")
+        if known == name:
+            return address.strip()
+    return ""
 
 
 def speaks(info: dict[str, Any]) -> bool:

@@ -135,7 +135,7 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
 
 
 def make_ready(project: Project) -> None:
-    """All that precedes the start of a container: what is used is said, its mounts exist, and so does the image."""
+    """Prepare the start of a container: its mounts and its image."""
     project.prepare()
     ensure(project)
 

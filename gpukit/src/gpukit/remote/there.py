@@ -124,8 +124,10 @@ def receive(request: Request, stream: BinaryIO) -> None:
                 shutil.rmtree(left, ignore_errors=True)
             Folder(root, request).receive(stream)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # or no more files may be created there
-        answer(error=f"{root}: {error.strerror}: make room there" if full else f"{error.filename}: {error.strerror}")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the disk, its inodes, or the quota
+            answer(error=f"{root}: {error.strerror}: make room there")
+        else:
+            answer(error=f"{error.filename or root}: {error.strerror}")
 
 
 class Folder:
