@@ -185,7 +185,7 @@ def machine_in_text(text: str) -> Machine:
     elif re.fullmatch(r"cu\d{3}", build):
         found["torch.cuda"] = f"{build[2:4]}.{build[4]}"
     if "torch.arch_list" in found:
-        found["torch.arch_list"] = tuple(found["torch.arch_list"].split())
+        found["torch.arch_list"] = tuple(found["torch.arch_list"].replace(",", " ").split())
     parts: dict[str, dict[str, Any]] = {"": {}, "engine": {}, "torch": {}}
     for fact, value in found.items():
         part, _, field_name = fact.rpartition(".")
