@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -201,11 +200,11 @@ def test_what_no_project_needs() -> None:
     stack = stacks.needs(none)
     assert (stack.gpu, stack.targets["cpu"].arch) == (False, "arm64")
     assert "whl/cpu" in report(none, stack)[1]
-    old = replace(none, arch="amd64", gpus=(Card("Tesla K80", "3.7"),))
+    old = none._replace(arch="amd64", gpus=(Card("Tesla K80", "3.7"),))
     assert not stacks.needs(old).gpu
-    similar = replace(old, gpus=(Card("Tesla P100", "6.0"),))
+    similar = old._replace(gpus=(Card("Tesla P100", "6.0"),))
     assert stacks.needs(similar).native["torch"].endswith("cu126")
-    unknown = replace(none, arch="amd64", gpus=(Card("NVIDIA GPU"),))
+    unknown = none._replace(arch="amd64", gpus=(Card("NVIDIA GPU"),))
     needs, text = report(unknown, stacks.needs(unknown))
     assert needs["hardware"] == [] and "--hardware ID" in text
 

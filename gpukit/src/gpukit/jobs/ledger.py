@@ -165,13 +165,16 @@ def table(found: dict[str, Any]) -> list[list[str]]:
     metric = found["metric"]
     names = [name.lstrip("-") for name in found["differing"]]
     best = "highest" if found["highest"] else "lowest"
-    rows = [["ID", "STATE", *names, "CODE", metric, best, "STEP", "SEED", "GPU-H", "GB", "NOTE"]]
+    titles = {"last": metric, "best": best, "step": "STEP", "seed": "SEED", "gpu_hours": "GPU-H", "memory_gb": "GB"}
+    if "seed" in names:
+        del titles["seed"]
+    rows = [["ID", "STATE", *names, "CODE", *titles.values(), "NOTE"]]
     for job in found["jobs"]:
         damaged = [f"{name} is damaged" for name in job["damaged"]]
         empty = ["no metrics"] if job["step"] is None and job["starts"] and not damaged else []
         note = "; ".join([*damaged, *empty, *filter(None, [job["note"]])])
         chosen = ["" if value is None else value for value in job["options"].values()]
-        figures = [shown(job[name]) for name in ("last", "best", "step", "seed", "gpu_hours", "memory_gb")]
+        figures = [shown(job[name]) for name in titles]
         rows.append([str(job["id"]), job["state"], *chosen, code(job), *figures, note])
     return rows
 

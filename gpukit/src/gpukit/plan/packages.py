@@ -161,7 +161,7 @@ def _unresolved(answer: Answer, question: Question) -> Finding:
     text = re.sub(r"^.*?(?=Because )|\s*hint: .*$", "", plain(answer.error))
     python = ".".join(map(str, question.platform.python))
     if missing := re.search(r"Because (\S+) was not found in the package registry", text):
-        return problem("package-not-found", text, package=missing[1])
+        return problem("package-not-found", text, package=missing[1], python=python)
     if other := re.search(r"does not satisfy Python\S* and (\S+?)[=<>!~]\S* depends on Python", text):
         return problem("package-for-other-python", text, package=other[1], python=python)
     if "depend" not in text and re.search(r"you require torch[=<>!~]", text):
