@@ -291,7 +291,8 @@ def final(steps: list[Instruction]) -> list[Instruction]:
 def installs(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """Another torch than the image's, which pip refuses or the guard finds. Other environments may have any."""
     for step in final(steps) if stack else []:
-        for command in re.split(r"&&|\|\||[;|]", step.rest) if step.name == "RUN" else ():
+        runs = step.name == "RUN" and not re.search(r"/activate\b|VIRTUAL_ENV", step.rest)
+        for command in re.split(r"&&|\|\||[;|]", step.rest) if runs else ():
             match = re.fullmatch(r"\s*(?:--mount\S+\s+)*(?:uv |python3? -m )?pip3? install (.*)", command)
             if match and not re.search(r"--(python|target|prefix)\b", command):
                 for word in match[1].split():

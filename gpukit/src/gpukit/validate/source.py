@@ -121,9 +121,9 @@ def missing(
             return f"there is no module {'.' * level}{module}", suggestion(parts[-1], nearby), node.lineno
         for alias in node.names if isinstance(node, ast.ImportFrom) and not LATE.search(text) else ():
             name = alias.name
-            if WRITTEN.match(name):
+            if name == "*" or WRITTEN.match(name):
                 continue
-            if not re.search(rf"\b{name}\b", text) and text_of(folder, [*parts, name]) is None and name != "*":
+            if not re.search(rf"\b{name}\b", text) and text_of(folder, [*parts, name]) is None:
                 words = re.findall(r"[A-Z]\w+" if name[0].isupper() else r"[a-z_]\w+", text)
                 return f"{'.' * level}{module} has no {name}", suggestion(name, dict.fromkeys(words)), node.lineno
     return None
@@ -167,6 +167,8 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
     own |= {*re.findall(r"[\w-]+", " ".join(installed))}
     own |= {*OURS, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
     for name, tree in read.items():
+        if "sys.path" in (project / name).read_text(encoding="utf-8", errors="replace"):
+            return  # modules may be anywhere
         nodes = [node for node in getattr(tree, "body", []) if not getattr(node, "level", 0)]
         for module in [module.partition(".")[0] for node in nodes for module in modules_of(node)]:
             package = canonical(PACKAGES.get(module, module))
