@@ -375,6 +375,7 @@ BROKEN = {
     "did you mean `branches`?": (WORKFLOW, "    branches:", "    branchs:"),
 }  # fmt: skip
 LEGAL = {
+    "the container in another file": (COMPOSE, re.compile(r"\n  dev:\n(?:    .*\n)*"), "\n  dev:\n    extends: {file: other.yaml, service: dev}\n"),
     "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),
     "a path of a command": (MAIN, re.compile(r'"sh",\s+"(?=.devcontainer/init)'), '"${localWorkspaceFolder}/'),
     "a schema": (MAIN, *key('"$schema": "https://example.org/devContainer.schema.json"')),
@@ -455,6 +456,7 @@ LEGAL = {
     "computed matrices, and outputs": (WORKFLOW, END, "\n  m:\n    needs: lint\n    runs-on: ubuntu-24.04\n    strategy:\n      matrix: ${{ fromJSON(needs.lint.outputs.m) }}\n    outputs: {a: '${{ steps.a.outputs.b }}'}\n    steps:\n      - id: a\n        run: echo ${{ matrix.x }} ${{ needs.lint.result == 'success' && !cancelled() }}\n"),
     "names in texts, and in other values": (WORKFLOW, END, "\n  n:\n    runs-on: ubuntu-24.04\n    steps:\n      - run: grep ' \\ -b' ${{ fromJSON(vars.A)[0].steps.x }} ${{ format('{0} }} needs.a', hashFiles('**/x')) }}\n        env: {A: steps.txt, B: docs/matrix.md}\n"),
     "the label of every Job": (KUBERNETES, re.compile(r"  selector:\s+\S+: \S+\n"), "  selector: {job-name: a}\n"),
+    "without Compose: sizes that have no effect": (MAIN, *flag("--shm-size=8gb")),
     "merged more than once": (COMPOSE, re.compile(r"\nservices:\n([\s\S]*)\Z"), r"\nx-a: &a {A: 1}\nservices:\n  own:\n    image: a\n    environment: &b\n      <<: *a\n      A: 2\n\1\nx-b:\n  <<: *b\n"),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
 }  # fmt: skip

@@ -200,7 +200,7 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         what = "is missing, so that the container ends at once"
         yield Problem(COMPOSE, "/services/dev/command", what, "write `command: sleep infinity`")
     for name in USER:  # VS Code and ./launch set the ids themselves
-        if name not in arguments(dev):
+        if name not in arguments(dev) and "extends" not in dev:
             what = "is missing, so that files created in the container belong to another user"
             yield Problem(COMPOSE, f"/services/dev/build/args/{name}", what, f"add `{name}: ${{{name}}}`")
     joined, external = network(content, dev)

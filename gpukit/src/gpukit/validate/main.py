@@ -322,6 +322,8 @@ class Validation:
         if base is not None and INITIALIZE not in self.unreadable:
             self.add(compose.rules, base, self.project)
         base = self.sound(COMPOSE, base)
+        if base is not None and "extends" in base["services"]["dev"]:
+            return  # another file has the rest
         self.agreement(MAIN, configs, COMPOSE, base)
         base = self.sound(COMPOSE, base)
         if CPU not in configs:

@@ -200,9 +200,9 @@ def container(name: str, raw: Mapping[str, Any], found: Container, stack: Mappin
 
 
 def enough(seen: Any, wanted: Any) -> bool:
-    """Whether a size or a limit is at least the wanted one, as verify/ asks; -1 is unlimited."""
-    if seen == wanted or not re.fullmatch(r"[-\d:]+ [-\d:]+", f"{seen} {wanted}"):
-        return seen == wanted
+    """Whether a size or a limit is at least the wanted one, if any, as verify/ asks; -1 is unlimited."""
+    if not re.fullmatch(r"[-\d:]+ [-\d:]+", f"{seen} {wanted}"):
+        return wanted in (None, seen)
     pairs = zip(str(seen).split(":"), str(wanted).split(":"))
     return all(own == "-1" or (asked != "-1" and int(own) >= int(asked)) for own, asked in pairs)
 
