@@ -162,8 +162,9 @@ def start_base_image(project: Path, planned: Plan) -> int:
         tempfile.TemporaryDirectory(prefix="smoke-") as spare,
         announced(f"smoke: starting {planned.image} ... (GPU_TEMPLATE_SMOKE=off skips this)"),
     ):
+        networks = [network.name for network in client.networks.list()]
         try:
-            given = docker_flags(config, [network.name for network in client.networks.list()], Path(spare))
+            given = docker_flags(config, networks, Path(spare))
             asked = asked_for(given)
         except ValueError as error:
             say(f"the flags of {MAIN} are invalid: {error}")
