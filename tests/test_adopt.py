@@ -373,6 +373,9 @@ def test_imports_that_a_script_need_not_have_and_those_of_other_projects(tmp_pat
     assert found.extra == ["torch", "tqdm"] and found.left_out == [
         "common: the container does not have lib/src/common of this repository"
     ]
+    (top / "one/requirements.txt").write_text("torch\n-e ../lib\n")
+    (left_out,) = look.look(top / "one", []).left_out
+    assert left_out.startswith("../lib (requirements.txt): ") and "container" in left_out
 
 
 def test_imports_are_never_installed_unasked(

@@ -193,9 +193,10 @@ def look(root: Path, more: list[str]) -> Found:
         found.origin = "the imports of its scripts"
         found.left_out += left_out
     unused += [name for name in condas if name not in chosen]
-    if unused:
-        word = unused[0] if len(unused) == 1 else "NAME"
-        found.left_out.append(f"{', '.join(unused)}: `--with {word}` installs {'it' if word != 'NAME' else 'one'} too")
+    if len(unused) == 1:
+        found.left_out.append(f"{unused[0]}: `--with {unused[0]}` installs it too")
+    elif unused:
+        found.left_out.append(f"{', '.join(unused)}: `--with NAME` installs one too")
     found.left_out += [f"{name}: not read; `--extra` names packages" for name in UNREAD if (root / name).is_file()]
     found.left_out += unapplied(project) if project is not None else []
     if found.computed and not any(source.endswith(".txt") for source in found.sources):

@@ -345,8 +345,8 @@ class Project:
             return Line(f"{name[0]}{extras} @ {git_url(source)}{marker}", self.file)  # type: ignore[index]
         if "url" in source:
             return Line(f"{name[0]} @ {source['url']}{marker}", self.file)  # type: ignore[index]
-        unfit = "it is another project of this repository, which the container does not have"
-        unfit = unfit if "workspace" in source else unfit_path(source["path"]) if "path" in source else ""
+        unfit = unfit_path(source["path"]) if "path" in source else ""
+        unfit = "it is another project of this repository" if "workspace" in source else unfit
         return Line(text.strip(), self.file, unfit)
 
     def poetrys(self, name: str, value: Any, group: str) -> list[Line]:
