@@ -37,7 +37,7 @@ def cron(text: str) -> None:
 
 
 # https://docs.github.com/actions/reference/workflows-and-actions/expressions (read 2026-11-26)
-EXPRESSION = re.compile(r"\$\{\{((?:'[^']*'|(?!\}\}).)*)\}\}", re.DOTALL)
+EXPRESSION = re.compile(r"\$\{\{((?:'[^']*'|(?!\}\})[^'])*)\}\}")
 TOKENS = re.compile(r"(?:\s|'[^']*'|[\w.*-]+(?![\w.*-])|[=!<>]=|&&|\|\||[!<>()\[\],])*")
 
 
