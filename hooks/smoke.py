@@ -183,7 +183,7 @@ def start_base_image(project: Path, planned: Plan) -> int:
         except (RefusedError, docker.errors.APIError) as error:
             return refused(error)
         unnamed = any(argument.startswith("--gpus") for argument in config.run_args)
-        no_gpu = "GPUS names no GPU" if unnamed else "no GPU asked for"
+        no_gpu = "no GPU chosen (GPUS is not set)" if unnamed else "no GPU asked for"
         return report(ran, machine, asked, requests_gpu(given), refusal, no_gpu)
 
 
