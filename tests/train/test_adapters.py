@@ -86,7 +86,7 @@ def test_a_checkpoint_that_a_kill_cut_off_is_removed_and_one_without_a_manifest_
     of_others = begun(40)
     assert trainer._newest(tmp_path) == complete and not cut.exists()
     shutil.rmtree(complete)
-    with pytest.raises(checkpoint.CheckpointError, match="checkpoint-40 is skipped: manifest.json is missing"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"checkpoint-40 is skipped: manifest\.json is missing"):
         trainer._newest(tmp_path)
     assert of_others.exists()
 
