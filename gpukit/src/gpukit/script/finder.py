@@ -104,8 +104,8 @@ def next_size(peaks: dict[int, int], failed: int, most: int, room: float) -> int
     if smaller := [size for size in peaks if size <= 0.9 * best]:
         other = max(smaller)
         predicted = best + (room - peaks[best]) * (best - other) / max(peaks[best] - peaks[other], 1)
-    size = min(int(predicted), LEAP * best, most, failed - 1)
-    if size > CLOSE * failed:  # the prediction has failed
+    size = min(int(predicted), LEAP * best, most)
+    if size >= min(CLOSE * failed, failed - 1):  # the prediction has failed
         size = (best + failed) // 2
     return size if size > best / CLOSE or size == most > best else 0
 
