@@ -140,6 +140,13 @@ def test_without_an_answer_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch
         find(["train.py"], say=lambda line: None)
 
 
+def test_with_torchrun_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of the trials would join those of the run."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(TrainingError, match="without torchrun, and set --batch-size to 2 times that"):
+        find(["train.py"])
+
+
 @pytest.mark.parametrize(
     ("code", "why", "memory"),
     [

@@ -12,6 +12,7 @@ as those of texts of different lengths are, leave more room, or use exactrun.fit
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -44,6 +45,11 @@ def find(
     Raises:
         TrainingError: the script cannot be measured, or no batch fits.
     """
+    if (world := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        raise TrainingError(
+            "The largest batch is measured in a single process: find it with `python -m gpukit.script.finder`, without "
+            f"torchrun, and set {option} to {world} times that."
+        )
     command = command or own_command()
     say("Finding the largest batch that fits: the script makes its first steps with several sizes.")
 
