@@ -183,7 +183,7 @@ def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -
     """
     found = newest(Path(run))
     if found is None:
-        raise CheckpointError(f"{run} has no checkpoint.")
+        raise CheckpointError(f"{run} has no checkpoint: train first, or use the folder of another run.")
     if best:
         metrics = dict[Path, float]()
         for path in saved(Path(run) / FOLDER):
