@@ -41,8 +41,22 @@ PASSED = 0
 FAILED = 10
 SKIPPED = 11
 MAIN = ".devcontainer/devcontainer.json"
+CREATION_LIMIT = 60  # seconds
 UNNEEDED = ("--env", "--env-file", "--publish", "--publish-all", "--user", "--workdir", "--label", "--name", "--rm")
-INVALID = re.compile(r"invalid |unknown |bad |conflicting ", re.IGNORECASE)  # how an engine calls flags that are wrong
+UNNEEDED += (
+    "--attach",
+    "--cidfile",
+    "--detach",
+    "--detach-keys",
+    "--entrypoint",
+    "--log-driver",
+    "--log-opt",
+    "--pull",
+)
+UNNEEDED += ("--restart", "--sig-proxy")
+INVALID = re.compile(
+    r"invalid |unknown (shorthand )?flag|flag needs|conflicting ", re.IGNORECASE
+)  # said of wrong flags
 WRONG_FLAG = "gpus-form"  # the cause of a refusal that is about the value of --gpus
 
 
@@ -148,7 +162,13 @@ def start_base_image(project: Path, planned: Plan) -> int:
         tempfile.TemporaryDirectory(prefix="smoke-") as spare,
         announced(f"smoke: starting {planned.image} ... (GPU_TEMPLATE_SMOKE=off skips this)"),
     ):
-        given = docker_flags(config, [network.name for network in client.networks.list()], Path(spare))
+        networks = [network.name for network in client.networks.list()]
+        try:
+            given = docker_flags(config, networks, Path(spare))
+            asked = asked_for(given)
+        except ValueError as error:
+            say(f"the flags of {MAIN} are invalid: {error}")
+            return FAILED
         refusal = ""
         try:
             machine = about(client, planned.image)
@@ -164,7 +184,7 @@ def start_base_image(project: Path, planned: Plan) -> int:
             return refused(error)
         unnamed = any(argument.startswith("--gpus") for argument in config.run_args)
         no_gpu = "GPUS names no GPU" if unnamed else "no GPU asked for"
-        return report(ran, machine, asked_for(given), requests_gpu(given), refusal, no_gpu)
+        return report(ran, machine, asked, requests_gpu(given), refusal, no_gpu)
 
 
 def report(
@@ -172,7 +192,7 @@ def report(
 ) -> int:
     """Report what the flags came to. What is wrong is the image's, the engine's, or this machine's: a notice.
 
-    `asked`: what the flags ask for; `gpu`: whether that is one;
+    `asked`: what the flags ask for; `gpu`: whether the container requested one;
     `refusal`: why the engine refused the GPU; `no_gpu`: why none was requested, if so
     """
     broken = probe.broken_image(ran, machine)
@@ -216,7 +236,7 @@ def run_container(client: Any, planned: Plan, project: Path, machine: probe.Mach
     """Start a container that runs probe.sh with the flags, wait for its end, and remove it.
 
     Raises:
-        RefusedError: the docker command or the engine does not accept the flags.
+        RefusedError: the docker command or the engine does not accept the flags, or does not answer.
     """
     import docker
     import requests
@@ -228,7 +248,12 @@ def run_container(client: Any, planned: Plan, project: Path, machine: probe.Mach
     command += ["--log-driver=json-file", "--entrypoint=/bin/sh", *given, planned.image]  # logs that can be read
     command += probe.command(targets, requests_gpu(given))
     with removed_afterwards(planned.engine, name):
-        created = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
+        try:
+            created = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=CREATION_LIMIT, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RefusedError(f"nothing, for {CREATION_LIMIT} seconds") from error
         if created.returncode:
             raise RefusedError(created.stderr)
         container = client.containers.get(name)
@@ -302,17 +327,23 @@ def finish(writer: int, remover: int) -> None:
 def remove(engine: str, name: str, finished: bool) -> None:
     """Ask until the container is gone: the engine may be busy, or still creating it if its creator was killed."""
     for _ in range(20):
-        with contextlib.suppress(OSError, ValueError, IndexError):
+        try:
             status = request_status(engine, f"/containers/{name}?force=1&v=1", "DELETE")
-            if status == 204 or (status == 404 and finished):
-                return
+        except TimeoutError:
+            return  # it hangs
+        except (OSError, ValueError, IndexError):
+            status = 0
+        if status == 204 or (status == 404 and finished):
+            return
         time.sleep(0.1)
 
 
 def refused(error: Any) -> int:
     """Report the engine's refusal; FAILED if the project's flags are invalid, SKIPPED if it is about this machine."""
-    text = re.sub(r"^(docker: )?(Error response from daemon: )?", "", explanation(error).strip())
-    message = (text.splitlines() or ["nothing"])[0]
+    text = re.sub(
+        r"^((WARNING|Emulate Docker CLI).*\n)*(docker: )?(Error response from daemon: )?", "", explanation(error)
+    )
+    message = (text.strip().splitlines() or ["nothing"])[0]
     _, id, sentence = explain_error(error)
     if sentence and id != WRONG_FLAG:
         say(f"not run: {sentence}")

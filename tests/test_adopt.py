@@ -350,6 +350,7 @@ def test_links_out_of_the_repository_are_named(tmp_path: Path) -> None:
     (root / "data").symlink_to(tmp_path / "disk")
     (root / "more").symlink_to("../disk")
     (root / "near").symlink_to("inside")
+    (root / "itself").symlink_to("itself")
     named = look.look(root, []).left_out
     disk = tmp_path.resolve() / "disk"
     mounts = [f"type=bind,source={disk},target={place}" for place in (tmp_path / "disk", "/disk")]
@@ -362,6 +363,19 @@ def test_the_imports_of_notebooks_count(tmp_path: Path) -> None:
     text = json.dumps({"cells": [{"cell_type": kind, "source": [source]} for kind, source in cells]})
     files = {"lecture.ipynb": text, "old.ipynb": "{}", "broken.ipynb": "{", "plain.py": "import no_longer\n<<<<\n"}
     assert look.look(repository(tmp_path / "theirs", files), []).extra == ["scikit-learn", "torch"]
+
+
+def test_imports_that_a_script_need_not_have_and_those_of_other_projects(tmp_path: Path) -> None:
+    script = "import torch, common\ntry:\n    import wandb\nexcept ImportError:\n    import flash_attn\n"
+    script += "if TYPE_CHECKING:\n    import einops\ntry:\n    import tqdm\nfinally:\n    pass\n"
+    top = repository(tmp_path / "theirs", {"one/train.py": script, "lib/src/common/__init__.py": "", "torch/x.txt": ""})
+    found = look.look(top / "one", [])
+    assert found.extra == ["torch", "tqdm"] and found.left_out == [
+        "common: the container does not have lib/src/common of this repository"
+    ]
+    (top / "one/requirements.txt").write_text("torch\n-e ../lib\n")
+    (left_out,) = look.look(top / "one", []).left_out
+    assert left_out.startswith("../lib (requirements.txt): ") and "container" in left_out
 
 
 def test_imports_are_never_installed_unasked(

@@ -265,7 +265,7 @@ def test_the_command_line(queue: Queue, capsys: pytest.CaptureFixture[str]) -> N
     main(["submit", "true"])
     main(["submit", "true"])
     capsys.readouterr()
-    assert main(["jobs", "cancel", "5", "6", "--json"]) == 0
+    assert main(["jobs", "cancel", "2", "5", "6", "--json"]) == 1, "job 2 has ended before"
     assert [job["state"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["canceled", "canceled"]
     capsys.readouterr()
     assert main(["jobs"]) == 0 and main(["jobs", "show", "2"]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import os.path
 import posixpath
 import re
 import sys
@@ -31,9 +32,8 @@ UNREAD = ("Pipfile",)  # which name dependencies, too
 EXTENSIONS = (
     "setup.py's extensions: `./launch run -- python setup.py build_ext --inplace` compiles them in the container"
 )
-TOOLS = re.compile(
-    r"dev|test|doc(?!ker)|lint|build|ci\b"
-)  # in the name of a file: what a run of the program does not need
+# In the name of a file: what a run of the program does not need.
+TOOLS = re.compile(r"dev|test|doc(?!ker)|lint|build|ci\b")
 # The settings of builds, in [tool], that name the files of dynamic dependencies.
 DYNAMIC = (
     ("setuptools", "dynamic", "dependencies", "file"),
@@ -189,12 +189,14 @@ def look(root: Path, more: list[str]) -> Found:
         found.origin = name
         found.left_out += left_out
     if not chosen and not requirements(root, found):
-        found.extra = imports(root)
+        found.extra, left_out = imports(root)
         found.origin = "the imports of its scripts"
+        found.left_out += left_out
     unused += [name for name in condas if name not in chosen]
-    if unused:
-        word = unused[0] if len(unused) == 1 else "NAME"
-        found.left_out.append(f"{', '.join(unused)}: `--with {word}` installs {'it' if word != 'NAME' else 'one'} too")
+    if len(unused) == 1:
+        found.left_out.append(f"{unused[0]}: `--with {unused[0]}` installs it too")
+    elif unused:
+        found.left_out.append(f"{', '.join(unused)}: `--with NAME` installs one too")
     found.left_out += [f"{name}: not read; `--extra` names packages" for name in UNREAD if (root / name).is_file()]
     found.left_out += unapplied(project) if project is not None else []
     if found.computed and not any(source.endswith(".txt") for source in found.sources):
@@ -230,7 +232,7 @@ def links_outside(root: Path) -> list[str]:
     """The repository's links to what a container does not have, such as a data set on another disk."""
     found = []
     for link in sorted(path for path in root.iterdir() if path.is_symlink()):
-        place = link.resolve()
+        place = Path(os.path.realpath(link))
         if place.is_dir() and root.resolve() not in place.parents:
             target = posixpath.normpath(posixpath.join("/workspace", link.readlink()))
             mount = f"type=bind,source={place},target={target}"
@@ -391,8 +393,10 @@ def conda_range(text: str) -> str:
     return f"=={exact[1].rstrip('.*')}.*"
 
 
-def imports(root: Path) -> list[str]:
-    """The packages that the repository's scripts import and that are neither Python's own nor its own."""
+def imports(root: Path) -> tuple[list[str], list[str]]:
+    """The packages that the repository's scripts import and that are neither Python's own nor its own; and the other
+    projects of the repository among them, which are in no folder of this one.
+    """
     if sys.version_info < (3, 10):  # which does not know what is its own
         raise RefusalError("Reading what scripts import needs Python 3.10 or newer: `uvx --python 3.12 gpukit adopt`.")
     names = [name for name in sources(root) if name.endswith(tuple(MOST_BYTES))][:MOST_FILES]
@@ -413,8 +417,16 @@ def imports(root: Path) -> list[str]:
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 modules.add(node.module.partition(".")[0])
     modules -= own | sys.stdlib_module_names
-    foreign = [name for name in modules if not name.startswith("_")]  # an extension of its own is often called _C
-    return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in foreign}, key=str.lower)
+    foreign = {name for name in modules if not name.startswith("_")}  # an extension of its own is often called _C
+    top = Path(git(root, "rev-parse", "--show-toplevel").strip("\n"))
+    siblings = {}
+    for name in foreign if top.resolve() != root.resolve() else ():
+        for place in ("", "*/", "*/src/"):
+            for path in (*top.glob(f"{place}{name}.py"), *top.glob(f"{place}{name}/__init__.py")):
+                siblings[name] = path.relative_to(top).as_posix().removesuffix("/__init__.py")
+    left_out = [f"{name}: the container does not have {path} of this repository" for name, path in siblings.items()]
+    foreign -= {*siblings}
+    return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in foreign}, key=str.lower), sorted(left_out)
 
 
 def notebook(text: str) -> list[str]:
@@ -427,10 +439,24 @@ def notebook(text: str) -> list[str]:
 
 
 def nodes(text: str) -> list[ast.AST]:
+    """What is in a script, without what it need not have to run."""
+    found: list[ast.AST] = []
     try:
-        return [*ast.walk(ast.parse(text))]
+        waiting: list[ast.AST] = [ast.parse(text)]
     except (SyntaxError, ValueError):
         return []
+    while waiting:
+        found.append(waiting.pop())
+        waiting += [node for node in ast.iter_child_nodes(found[-1]) if not optional(node)]
+    return found
+
+
+def optional(node: ast.AST) -> bool:
+    """Imports that may fail, or that are for type checkers."""
+    if isinstance(node, ast.If):
+        return "TYPE_CHECKING" in ast.unparse(node.test)
+    caught = [ast.unparse(each.type) if each.type else "Exception" for each in getattr(node, "handlers", [])]
+    return bool(re.search(r"ImportError|ModuleNotFoundError|\bException", " ".join(caught)))
 
 
 def tracked(root: Path, names: list[str]) -> list[str]:

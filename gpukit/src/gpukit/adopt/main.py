@@ -347,7 +347,7 @@ def undo(root: Path) -> int:
         record.remove_folders(path / "-", path.parent)
     for folder in FOLDERS:
         record.remove_folders(root / folder / "-", root)
-    include(root)
+    remove_exclusion(root)
     notes(root).unlink(missing_ok=True)
     record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")
@@ -356,10 +356,11 @@ def undo(root: Path) -> int:
     return 0
 
 
-def include(root: Path) -> None:
+def remove_exclusion(root: Path) -> None:
     """Remove the line of initialize.sh from the patterns that git ignores in this clone."""
     file = root / git(root, "rev-parse", "--git-path", "info/exclude").strip("\n")
-    line = f"\n/{git(root, 'rev-parse', '--show-prefix').strip(chr(10))}{FOLDERS[0]}/*\n".encode()
+    prefix = git(root, "rev-parse", "--show-prefix").strip("\n")
+    line = f"\n/{prefix}{FOLDERS[0]}/*\n".encode()
     if file.is_file() and line in file.read_bytes():
         file.write_bytes(file.read_bytes().replace(line, b""))
 

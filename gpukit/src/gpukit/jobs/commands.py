@@ -179,11 +179,7 @@ def jobs(root: Path, options: Any) -> int:
     if vars(options).get("dry_run") and action in ("run", "cancel", "retry", "move"):
         raise RefusalError("--dry-run does not apply to the queue: `./launch jobs` shows what is next.")
     if action == "cancel" and len(numbers) > 1:
-        for each in numbers:
-            jobs(root, argparse.Namespace(**{**vars(options), "ID": [each], "json": False}))
-        if options.json:
-            print(json.dumps({"jobs": [contract.job_as_json(root, job) for job in jobs_of(root, numbers)]}))
-        return 0
+        return cancel_several(root, numbers, options)
     if action == "compare":
         return compare(root, numbers, options)
     if action == "wait":
@@ -295,6 +291,20 @@ def cancel(table: Table, place: Path, number: int, options: Any) -> int:
         else:
             say(f"Job {number} is being canceled: it has one minute to save.")
     return 0
+
+
+def cancel_several(root: Path, numbers: list[int | str], options: Any) -> int:
+    """Cancel each that can be canceled; 1 if one could not, such as a job that has ended."""
+    canceled = []
+    for number in dict.fromkeys(numbers):
+        try:
+            jobs(root, argparse.Namespace(**{**vars(options), "ID": [number], "json": False}))
+            canceled.append(number)
+        except RefusalError as error:
+            say(str(error))
+    if options.json:
+        print(json.dumps({"jobs": [contract.job_as_json(root, job) for job in jobs_of(root, canceled)]}))
+    return 0 if len(canceled) == len({*numbers}) else 1
 
 
 def jobs_of(root: Path, numbers: list[int | str]) -> list[dict[str, Any]]:

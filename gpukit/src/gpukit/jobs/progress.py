@@ -49,9 +49,8 @@ def run_folder(root: Path, job: dict[str, Any]) -> Path | None:
     for outputs in places(root, job) if name else []:
         with contextlib.suppress(OSError, RuntimeError):  # a link to itself
             folder = (outputs / name).resolve()
-            inside = {root.resolve(), (root / "outputs").resolve()} & {
-                *folder.parents
-            }  # outputs/ may be on another disk
+            own = {root.resolve(), (root / "outputs").resolve()}  # outputs/ may be on another disk
+            inside = own.intersection(folder.parents)
             if folder.parent == outputs.resolve() and inside and folder.is_dir():
                 return folder
     return None

@@ -107,7 +107,7 @@ def ways(best: Project, without: Project, only_native: bool) -> Iterator[Way]:
         docker = False
         why.append(problem)
     if best.gpus == "":
-        why.append("no GPU is chosen, as `GPUS=0 ./launch try` would")
+        why.append("GPUS names no GPU, as `GPUS=0 ./launch try` does")
     elif best.gpus is not None:
         refused = of_gpu(best) if docker else None
         docker = docker and not (refused and refused.kind == "engine")

@@ -175,7 +175,7 @@ def requirements_file(folder: Path, file: str, seen: tuple[str, ...] = (), text:
                 plain = re.sub(r"&egg=[\w.-]+", "", re.sub(r"#egg=[\w.-]+&?", "#", path)).rstrip("#")
                 found.append(Line(f"{name[1]} @ {plain}" if name else plain, file))
             elif path.rstrip("/") not in (".", "./."):
-                found.append(Line(path, file, "it is a path"))
+                found.append(Line(path, file, unfit_path(path)))
         elif re.match(r"(?:-c|--constraint)\b", text):
             found.append(Line(text, file, f"constraints are not applied; {EXTRA} can pin packages"))
         elif INDEX.match(text) and "download.pytorch.org" not in text:
@@ -183,6 +183,10 @@ def requirements_file(folder: Path, file: str, seen: tuple[str, ...] = (), text:
         elif text and not text.startswith("-"):
             found.append(Line(text, file))
     return found
+
+
+def unfit_path(path: str) -> str:
+    return f"it is a path{', which the container does not have' if path.startswith('..') else ''}"
 
 
 def included_path(file: str, other: str) -> str:
@@ -341,7 +345,8 @@ class Project:
             return Line(f"{name[0]}{extras} @ {git_url(source)}{marker}", self.file)  # type: ignore[index]
         if "url" in source:
             return Line(f"{name[0]} @ {source['url']}{marker}", self.file)  # type: ignore[index]
-        unfit = "it is another project of this repository" if {"path", "workspace"} & source.keys() else ""
+        unfit = unfit_path(source["path"]) if "path" in source else ""
+        unfit = "it is another project of this repository" if "workspace" in source else unfit
         return Line(text.strip(), self.file, unfit)
 
     def poetrys(self, name: str, value: Any, group: str) -> list[Line]:
@@ -365,7 +370,7 @@ class Project:
             return [Line(f"{name}{extras} @ {git_url(value)}{marker}", self.file)]
         if "url" in value:
             return [Line(f"{name}{extras} @ {value['url']}{marker}", self.file)]
-        unfit = "it is a path" if "path" in value else ""
+        unfit = unfit_path(value["path"]) if "path" in value else ""
         if "||" in value.get("version", ""):
             unfit = "its range has alternatives (||)"
         return [Line(f"{name}{extras}{poetry_range(value.get('version', '*'))}{marker}", self.file, unfit)]

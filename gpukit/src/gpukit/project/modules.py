@@ -13,6 +13,7 @@ PACKAGES = {
     "hydra": "hydra-core",
     "mpl_toolkits": "matplotlib",
     "PIL": "pillow",
+    "pkg_resources": "setuptools",
     "pynvml": "nvidia-ml-py",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,8 +47,10 @@ def parse(text: str, kind: str = "SafeLoader", several: bool = False) -> Any:
 
     class Loader(getattr(yaml, f"C{kind}", getattr(yaml, kind))):
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            names = [key.value for key, _ in node.value]
-            for key, _ in node.value:
+            # Without merged ones, which stand before: another mapping that merges this one has added them to it.
+            own = [key for key, _ in node.value if key.start_mark.index >= node.start_mark.index]
+            names = [key.value for key in own]
+            for key in own:
                 if names.count(key.value) > 1 and key.value != "<<":  # Compose refuses it, PyYAML takes the last
                     raise yaml.constructor.ConstructorError(None, None, f"it has {key.value} twice", key.start_mark)
             return super().construct_mapping(node, deep)
@@ -138,9 +139,10 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     container.user = str(entry.get("user") or "").partition(":")[0]
     container.shm_size = size(entry.get("shm_size"))
     container.ulimits = {name: ulimit(value) for name, value in (entry.get("ulimits") or {}).items()}
-    for file in env_files(entry):
+    files = entry.get("env_file") or []
+    for file in [files] if isinstance(files, (str, Mapping)) else files:
         with contextlib.suppress(ConfigError):  # then its variables are missing, which is reported
-            container.env.update(env_file(project / file))
+            container.env.update(env_file(project / (file["path"] if isinstance(file, Mapping) else file)))
     container.env.update(as_mapping(entry.get("environment")))
     args = {name: env.get(name, "") if value is None else value for name, value in arguments(entry).items()}
     container.build_args = {name: value for name, value in args.items() if name not in USER}
@@ -160,12 +162,6 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
         read_only = bool(mount.get("read_only") or mount.get("readonly"))
         container.mounts[mount["target"].rstrip("/")] = Mount(mount["type"], source, read_only)
     return container
-
-
-def env_files(entry: Mapping[str, Any]) -> list[str]:
-    files = entry.get("env_file") or []
-    listed = [files] if isinstance(files, (str, Mapping)) else files
-    return [str(file["path"] if isinstance(file, Mapping) else file) for file in listed]
 
 
 def arguments(entry: Mapping[str, Any]) -> dict[str, str | None]:
@@ -204,7 +200,7 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         what = "is missing, so that the container ends at once"
         yield Problem(COMPOSE, "/services/dev/command", what, "write `command: sleep infinity`")
     for name in USER:  # VS Code and ./launch set the ids themselves
-        if name not in arguments(dev):
+        if name not in arguments(dev) and "extends" not in dev:
             what = "is missing, so that files created in the container belong to another user"
             yield Problem(COMPOSE, f"/services/dev/build/args/{name}", what, f"add `{name}: ${{{name}}}`")
     joined, external = network(content, dev)
@@ -214,13 +210,6 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     for key, entry in services.items():
         if key != "dev":  # it mounts what devcontainer.json does
             yield from sources(key, entry, project)
-        for file in env_files(entry):
-            if (
-                file != HOST_ENV and alike(file, [HOST_ENV]) and not (project / file).exists()
-            ):  # any other may be of this machine only
-                what = f"{file} does not exist"
-                yield Problem(COMPOSE, f"/services/{key}/env_file", what, f"did you mean `{HOST_ENV}`?")
-        yield from served(key, entry)
     yield from ports(services)
     with contextlib.suppress(ConfigError):
         for variable, value in env_file(project / HOST_ENV):
@@ -240,18 +229,6 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
             if match and used.setdefault("".join(match.groups("")), key) != key:
                 what = f"port {match[1]} is also that of the service {used[match[1]]}"
                 yield Problem(COMPOSE, f"/services/{key}/ports", what, "publish it as another one")
-
-
-def served(key: str, entry: Mapping[str, Any]) -> Iterator[Problem]:
-    """The port that a command names by --port, if the service publishes only others, of which it says nothing."""
-    ports = entry.get("ports") or []
-    inside = [str(port["target"] if isinstance(port, Mapping) else re.sub(r"/\w+$", "", port)) for port in ports]
-    published = [port.rpartition(":")[2] for port in inside]
-    said = json.dumps({name: value for name, value in entry.items() if name != "ports"}, default=str)
-    told = re.findall(r"--port[= \", ]+(\d+)\b", said)
-    if published and told and not any(re.search(rf"\b{port}\b", said) for port in published):
-        what = f"publishes {', '.join(published)}, but its command listens on {told[0]}"
-        yield Problem(COMPOSE, f"/services/{key}/ports", what, "make them the same")
 
 
 def sources(key: str, entry: Mapping[str, Any], project: Path) -> Iterator[Problem]:

@@ -57,7 +57,6 @@ OPTIONAL = (
     "README.md",
 )
 NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)  # to start a clone, and to update it
-DEBUGGER = ".vscode/launch.json"
 SLURM = "cluster/train.sbatch"
 SCHEMAS = {"cluster/job.yaml": "kubernetes", "cluster/sky.yaml": "skypilot", "monitoring/alerts.yml": "prometheus"}
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
@@ -328,20 +327,15 @@ def lifecycle(project: Path, name: str, raw: Mapping[str, Any]) -> Iterator[Prob
 
 
 def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """Docker refuses a bind mount whose source is missing: initialize.sh creates those that stack.json expects.
-
-    Others may be on this machine, unless they are in the project.
-    """
+    """Docker refuses a bind mount whose source is missing: initialize.sh creates those that stack.json expects."""
     text = located(INITIALIZE, project).read_text(encoding="utf-8")
     for item, mount in zip(raw["mounts"], config.mounts):
-        if mount["type"] != "bind":
+        if mount["type"] != "bind" or mount["target"] not in [*stack["mounts"], *stack["read_only"]]:
             continue
         fields = next(csv.reader([item]), []) if isinstance(item, str) else [f"source={item['source']}"]
         source = flags.mount(fields)["source"]
-        place = re.sub(r"^(\$\{(localWorkspaceFolder|localEnv:HOME)\}|\.)/", "", source)
-        expected = mount["target"] in [*stack["mounts"], *stack["read_only"]]
-        absent = re.match(r"\.|\$\{localWorkspaceFolder\}/", source) and not (project / place).exists()
-        if re.search(r"[$\\`]", place) or creates(text, place) or not (expected or absent):
+        place = re.sub(r"^\$\{(localWorkspaceFolder|localEnv:HOME)\}/", "", source)
+        if re.search(r"[$\\`]", place) or creates(text, place):
             continue
         folder = source.replace("${localEnv:HOME}", "$HOME").replace("${localWorkspaceFolder}/", "")
         what = f"does not create {place}, which is mounted at {mount['target']}"
@@ -384,17 +378,6 @@ def other_torch(
     """A requirement that excludes the image's PyTorch."""
     if not dependencies.allowed(dependencies.Line(text, file), stack["torch"], stack["python"]):
         yield Problem(file, place, f"{text} excludes torch {stack['torch']}, which the image has ({STACK})", remedy)
-
-
-def extras(project: Path, content: Mapping[str, Any]) -> Iterator[Problem]:
-    """The extras that workflows and scripts install are there."""
-    there = content["project"].get("optional-dependencies", {})
-    for name in generated(project):
-        for extra in re.findall(r"--extra[ =]([\w.-]+)", located(name, project).read_text(encoding="utf-8")):
-            if extra not in there:
-                what = f"has no `{extra}`, which {name} installs"
-                yield Problem(PYPROJECT, "/project/optional-dependencies", what, "add it, or name another one there")
-                return
 
 
 def requirements(project: Path) -> Iterator[Problem]:

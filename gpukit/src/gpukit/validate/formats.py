@@ -37,7 +37,7 @@ def cron(text: str) -> None:
 
 
 # https://docs.github.com/actions/reference/workflows-and-actions/expressions (read 2026-11-26)
-EXPRESSION = re.compile(r"\$\{\{((?:'[^']*'|(?!\}\}).)*)\}\}", re.DOTALL)
+EXPRESSION = re.compile(r"\$\{\{((?:'[^']*'|(?!\}\})[^'])*)\}\}")
 TOKENS = re.compile(r"(?:\s|'[^']*'|[\w.*-]+(?![\w.*-])|[=!<>]=|&&|\|\||[!<>()\[\],])*")
 
 
@@ -56,9 +56,9 @@ def event(text: str) -> None:
 
 def shell(text: str, program: str = "bash") -> None:
     """A script that the shell can read. Expressions of a workflow stand for words."""
-    if re.search(r"\s\\ +-", text):
+    if "\n" not in text.strip() and re.search(r"\s\\ +-", re.sub(r"'[^']*'|\"[^\"]*\"", "", text)):
         raise ValueError("its lines have become one, with `\\` inside: begin it with `|` in the line of its key")
-    text = re.sub(r"\$\{\{.*?\}\}", "x", text, flags=re.DOTALL)
+    text = EXPRESSION.sub("x", text)
     try:
         done = subprocess.run(
             [program, "-n"], input=text, capture_output=True, text=True, errors="replace", check=False

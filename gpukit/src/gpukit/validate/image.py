@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpukit.project.location import is_adopted, located, place
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import alike
 from gpukit.project.specification import (
     INSTRUCTION_FLAGS,
@@ -19,9 +19,9 @@ from gpukit.project.specification import (
     RUN_MOUNT_TYPES,
 )
 from gpukit.validate import secrets
-from gpukit.validate.files import APT, other_torch
+from gpukit.validate.files import other_torch
 from gpukit.validate.formats import shell
-from gpukit.validate.problem import DOCKERFILE, PYPROJECT, RESTORE, STACK, Problem
+from gpukit.validate.problem import DOCKERFILE, RESTORE, STACK, Problem
 
 IGNORE = {".dockerignore": "the build", ".gitignore": "git"}
 PREDEFINED = re.compile(
@@ -36,7 +36,6 @@ ESSENTIAL = {
     "/vendor/*.whl": "does not install gpukit, which verifies the container",
     "PYTHONPATH=/workspace/src": "does not let Python find the project's package",
 }
-NEEDED = (STACK, APT, PYPROJECT)  # which these lines read
 STAGES = ("system", "tools", "torch", "dependencies")  # of the generated Dockerfile; no images have these names
 BASE = re.compile(r"ARG\s+BASE_IMAGE=[\"']?([^\s\"']+)|\$\{BASE_IMAGE:-([^}]+)\}")
 EXPANDED = ("ADD", "COPY", "ENV", "EXPOSE", "FROM", "LABEL", "USER", "VOLUME", "WORKDIR")  # BuildKit replaces variables
@@ -262,28 +261,18 @@ def ignored(project: Path) -> Iterator[Problem]:
 def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
     """What COPY takes from the project must be there, and must not be kept from the build by .dockerignore."""
     rules = patterns(located(".dockerignore", project))
-    copied: list[str] = []
     for step in steps:
-        if step.name not in ("COPY", "ADD") or "--from=" in step.rest:
-            continue
-        if step.rest.startswith("["):
-            copied.append(".")  # not looked into
+        if step.name not in ("COPY", "ADD") or "--from=" in step.rest or step.rest.startswith("["):
             continue
         for source in [word for word in step.rest.split() if not word.startswith("--")][:-1]:
             pattern = source.removeprefix("./").strip("/")
-            copied.append(pattern)
             if re.search(r"\$|://|<<|\[", pattern):
                 continue  # a variable, an address, or a file that may be missing (`requirements.tx[t]`)
             if not re.search(r"[*?]", pattern) and not (project / pattern).exists():
-                copied.append(".")  # what is missing was perhaps renamed
                 yield Problem(pattern, "", f"is missing, and the Dockerfile copies it (line {step.line})", RESTORE)
             elif excluded(pattern.replace("*", "x"), rules):
                 what = f"keeps {source} from the build, and the Dockerfile copies it (line {step.line})"
                 yield Problem(".dockerignore", "", what, f"add the line `!{source}`")
-    for name in NEEDED[: 2 if is_adopted(project) else 3]:  # an adopted repository may have another pyproject.toml
-        copies_all = any(pattern == "." or "$" in pattern for pattern in copied)
-        if located(name, project).is_file() and not copies_all and not excluded(place(project, name), copied):
-            yield Problem(DOCKERFILE, "", f"does not copy {name}, which the build reads", RESTORE)
 
 
 def final(steps: list[Instruction]) -> list[Instruction]:
@@ -300,11 +289,14 @@ def final(steps: list[Instruction]) -> list[Instruction]:
 
 
 def installs(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """Another torch than the image's, which pip refuses or the guard finds."""
+    """Another torch than the image's, which pip refuses or the guard finds. Other environments may have any."""
     for step in final(steps) if stack else []:
-        for command in re.split(r"&&|\|\||[;|]", step.rest) if step.name == "RUN" else ():
-            for word in command.partition("pip install ")[2].split():
-                yield from other_torch(word.strip("\"'"), DOCKERFILE, f"line {step.line}", stack)
+        runs = step.name == "RUN" and not re.search(r"/activate\b|VIRTUAL_ENV", step.rest)
+        for command in re.split(r"&&|\|\||[;|]", step.rest) if runs else ():
+            match = re.fullmatch(r"\s*(?:--mount\S+\s+)*(?:uv |python3? -m )?pip3? install (.*)", command)
+            if match and not re.search(r"--(python|target|prefix)\b", command):
+                for word in match[1].split():
+                    yield from other_torch(word.strip("\"'"), DOCKERFILE, f"line {step.line}", stack)
 
 
 def patterns(path: Path) -> list[str]:
@@ -339,12 +331,7 @@ def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem
     """The base image of the Dockerfile and its build of torch, against those in stack.json."""
     wanted = stack["image"]
     backend = re.search(r"\+(cu\d+)$", stack["torch"])
-    steps = instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig"))
-    adding = re.findall(r"\b(?:useradd|adduser|usermod -l)\b[^&|;]*", " ".join(step.rest for step in steps))
-    if adding and not any(stack["user"] in command.split() for command in adding):
-        what = f"does not create the user {stack['user']}, as whom the container runs"
-        yield "user", Problem(DOCKERFILE, "", what, RESTORE)
-    for step in steps:
+    for step in instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig")):
         build = re.match(r"TORCH_BACKEND=[\"']?(cu\d+)", step.rest)
         if backend and build and build[1] != backend[1]:
             what = f"TORCH_BACKEND is {build[1]}, and {STACK} says {backend[1]}"

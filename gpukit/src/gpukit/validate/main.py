@@ -143,7 +143,7 @@ class Validation:
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
         else:
-            scripts = source.scripts(self.project)
+            scripts = source.scripts(self.project, stack) if stack else {}
             known = len(self.found)
             self.add(source.modules, self.project, stack)
             if len(self.found) == known:  # otherwise, what others start is often what they import
@@ -152,9 +152,7 @@ class Validation:
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
-            self.add(files.extras, self.project, pyproject)
-            for each in source.undeclared(self.project, pyproject, scripts):
-                (self.found if isinstance(each, Problem) else self.notices).append(each)
+            self.notices += source.undeclared(self.project, pyproject, scripts)
         self.compare_with_stack(configs, pyproject, stack)
         if self.yaml and not is_adopted(self.project):
             self.compose(configs)
@@ -212,7 +210,7 @@ class Validation:
         except OSError:  # only its keys are known
             return
         seen = [*reported, *(problem.place for problem in self.found if problem.file == name)]
-        found = list(errors(self.jsonschema, definition, content, self.project))
+        found = list(errors(self.jsonschema, definition, content))
         found.sort(key=lambda error: ("additionalProperties", "type").count(error.validator), reverse=True)
         for meant, problem in (each for error in found for each in schema_problems(name, error, definition)):
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
@@ -243,7 +241,7 @@ class Validation:
             self.notices.append(f"{files.ANSWERS} is missing, and ./launch update needs it.")
         for name in files.generated(self.project):
             if name.startswith(".vscode/"):
-                self.content(name, devcontainer.parse, "debugger" if name == files.DEBUGGER else "")
+                self.content(name, devcontainer.parse)
             elif name == files.SLURM:
                 self.content(name, files.batch_options, "sbatch")
             elif name.endswith((".yml", ".yaml")) and name not in (COMPOSE, COMPOSE_CPU) and self.yaml:
@@ -268,8 +266,6 @@ class Validation:
             config = self.config(name, raw, CHOICES[0])
             container = self.container(name, raw)
             self.add(rules.safe, name, raw, container)
-            if not is_adopted(self.project):
-                self.add(rules.search_path, name, container)
             self.add(secrets.devcontainer, name, raw)
             self.add(files.env_files, self.project, name, config)
             self.add(files.initialize, self.project, name, raw, gpu)
@@ -326,6 +322,8 @@ class Validation:
         if base is not None and INITIALIZE not in self.unreadable:
             self.add(compose.rules, base, self.project)
         base = self.sound(COMPOSE, base)
+        if base is not None and "extends" in base["services"]["dev"]:
+            return  # another file has the rest
         self.agreement(MAIN, configs, COMPOSE, base)
         base = self.sound(COMPOSE, base)
         if CPU not in configs:

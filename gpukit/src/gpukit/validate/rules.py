@@ -102,13 +102,6 @@ def safe(name: str, raw: Mapping[str, Any], container: Container) -> Iterator[Pr
             yield Problem(name, "/runArgs", f"port {port} is open to the network", remedy)
 
 
-def search_path(name: str, container: Container) -> Iterator[Problem]:
-    path = container.env.get("PYTHONPATH") or "$"
-    if "$" not in path and "/workspace/src" not in path.split(":"):
-        what = "replaces the image's, so that Python does not find the project's package"
-        yield Problem(name, "/containerEnv/PYTHONPATH", what, f'write "/workspace/src:{path}"')
-
-
 def without_gpu(raw: Mapping[str, Any], container: Container) -> Iterator[Problem]:
     """The CPU configuration must request no GPU, and override the Dockerfile's defaults, which are for the GPU."""
     if container.gpu or container.runtime == "nvidia":
@@ -207,9 +200,9 @@ def container(name: str, raw: Mapping[str, Any], found: Container, stack: Mappin
 
 
 def enough(seen: Any, wanted: Any) -> bool:
-    """Whether a size or a limit is at least the wanted one, as verify/ asks; -1 is unlimited."""
-    if seen == wanted or not re.fullmatch(r"[-\d:]+ [-\d:]+", f"{seen} {wanted}"):
-        return seen == wanted
+    """Whether a size or a limit is at least the wanted one, if any, as verify/ asks; -1 is unlimited."""
+    if not re.fullmatch(r"[-\d:]+ [-\d:]+", f"{seen} {wanted}"):
+        return wanted in (None, seen)
     pairs = zip(str(seen).split(":"), str(wanted).split(":"))
     return all(own == "-1" or (asked != "-1" and int(own) >= int(asked)) for own, asked in pairs)
 

@@ -1,15 +1,13 @@
 """Problems found by a JSON schema, with the remedy that the schema states.
 
-A schema of ours has five keywords more than JSON Schema:
+A schema of ours has three keywords more than JSON Schema:
 
     remedy      what to do if the rule fails
     format      one of formats.py
-    declared    the value is a name, or has names in it, that must stand elsewhere in the file, or in the mapping if
-                the value is one:
+    declared    the value is a name, or has names in it, that must stand elsewhere in the file; those in the expressions
+                of a mapping must stand in the mapping:
                 `under` (the places: their keys, or their values), `also` (other names), `part` (a pattern for the
                 names in a text), `only` ("alike": if it resembles one that is there; "if any": if any is there)
-    exists      the value is a path of the project; one with variables, or from ~ or / on, is not looked for
-    acyclic     the entries of a mapping do not wait for one another in a circle: the key that names what each waits for
 """
 
 from __future__ import annotations
@@ -17,16 +15,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from gpukit.project.keys import values
 from gpukit.project.messages import alike
-from gpukit.validate.formats import FORMATS
+from gpukit.validate.formats import EXPRESSION, FORMATS
 from gpukit.validate.problem import RESTORE, Problem, quoted
 
 
-def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any, project: Path) -> Iterable[Any]:
+def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any) -> Iterable[Any]:
     """What jsonschema finds in a file's content, with our keywords."""
 
     def declared(_: Any, rule: Mapping[str, Any], instance: Any, __: Any) -> Iterator[Any]:
@@ -35,7 +32,9 @@ def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any, project
             return
         there = [name for pattern in rule["under"] for name in values(instance if whole else content, pattern)]
         known = [*there, *rule.get("also", [])]
-        text = json.dumps(instance, default=str) if whole else instance
+        text = instance
+        if whole:
+            text = re.sub(r"'[^']*'", "", " ".join(EXPRESSION.findall(json.dumps(instance, default=str))))
         computed = whole and any("$" in name for name in there)  # such as a matrix from a step's output
         for name in [] if computed else dict.fromkeys(re.findall(rule.get("part", r"(?s)\A.*\Z"), text)):
             meant = alike(name, known)
@@ -45,28 +44,12 @@ def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any, project
                 cause = ValueError(f"did you mean `{meant}`?") if meant else None
                 yield jsonschema.ValidationError(f"{name} is not declared under {where}:", cause=cause)
 
-    def acyclic(_: Any, key: str, instance: Any, __: Any) -> Iterator[Any]:
-        entries = instance if isinstance(instance, dict) else {}
-        left = {name: {*values(entry, f"/{key}")} for name, entry in entries.items()}
-        while free := [name for name, others in left.items() if not others & {*left}]:
-            left = {name: others for name, others in left.items() if name not in free}
-        if left:
-            name = next(iter(left))
-            text = f"{' and '.join(left)} cannot start: one waits for another in a circle"
-            yield jsonschema.ValidationError(text, path=[name, key])
-
-    def exists(_: Any, __: Any, instance: Any, ___: Any) -> Iterator[Any]:
-        path = instance.replace("${workspaceFolder}/", "") if isinstance(instance, str) else "~"
-        if not re.search(r"^[~/]|[$:]", path) and not (project / path).exists():
-            yield jsonschema.ValidationError(f"{path} does not exist")
-
     checker = jsonschema.FormatChecker(formats=())
     for name, check in FORMATS.items():
         checker.checks(name, raises=ValueError)(
             lambda text, check=check: not isinstance(text, str) or check(text) or True
         )
-    ours = {"declared": declared, "exists": exists, "acyclic": acyclic}
-    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, ours)
+    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"declared": declared})
     return kind(definition, format_checker=checker).iter_errors(content)
 
 
@@ -105,7 +88,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
         what = "is empty"
     elif kind in ("not", "anyOf", "oneOf"):
         what = "is not allowed"
-    elif kind in ("declared", "exists", "acyclic"):
+    elif kind == "declared":
         what = error.message
         remedy = str(error.cause or remedy)
     elif kind == "format":

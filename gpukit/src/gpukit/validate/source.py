@@ -1,10 +1,11 @@
-"""Rules about src/ and tests/: that the modules are there which other files start, or which they import."""
+"""Rules about src/: that the modules are there which other files start, or which its scripts import."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,9 +24,9 @@ STARTED = re.compile(
     r"^(?![ \t]*(?:#|//)).*?(?:-m[,\s]+[\"']?|\"module\": \"|^[\w-]+ = \")(\w+(?:\.\w+)+)", re.MULTILINE
 )
 OURS = ("gpukit", "exactrun")  # in the wheel
-WRITTEN = re.compile(r"_|.*_pb2")  # modules that a build writes
+WRITTEN = re.compile(r"_|version$|.*(_pb2|_generated)")  # modules that a build writes
 OPEN = "def __getattr__"  # in place of the text of a compiled module: any name may be in it
-LATE = re.compile(rf"import \*|{OPEN}|globals\(")
+LATE = re.compile(rf"import \*|{OPEN}|globals\(|exec\(|sys\.modules")
 # What every environment with torch has: its requirements in its METADATA (2.14.1, read 2026-11-26), and numpy
 BROUGHT = ("torch", "numpy", "filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "triton")
 BROUGHT += ("typing-extensions",)
@@ -56,21 +57,33 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(STACK, "/package", f"src/ has no folder {package}, which {files} start", remedy)
 
 
-def scripts(project: Path) -> dict[str, ast.Module | SyntaxError | Problem]:
-    """The scripts of src/ and tests/, or why each cannot be read."""
-    found: dict[str, ast.Module | SyntaxError | Problem] = {}
-    for path in (*sorted(project.glob("src/**/*.py")), *sorted(project.glob("tests/**/*.py"))):
+def scripts(project: Path, stack: Mapping[str, Any]) -> dict[str, ast.Module | Problem]:
+    """The package's scripts, or what is wrong in each. An older Python than the project's does not know its syntax."""
+    found: dict[str, ast.Module | Problem] = {}
+    for path in sorted(project.glob(f"src/{stack['package']}/**/*.py")):
+        if not path.is_file():  # such as Emacs' lock, a link to nothing
+            continue
         name = path.relative_to(project).as_posix()
         content = path.read_bytes()
         try:
-            found[name] = unreadable(name, content) or ast.parse(content)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # such as of an escape that is none
+                found[name] = ast.parse(content)
         except SyntaxError as error:
-            found[name] = error
+            problem = unreadable(name, content)
+            if not problem and sys.version_info[:2] >= version(stack["python"]):
+                what = f"Python cannot read it: {error.msg}"
+                problem = Problem(name, f"line {error.lineno}", what, "correct that line")
+            if problem:
+                found[name] = problem
     return found
 
 
 def imports(project: Path, stack: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[Problem]:
-    """Scripts that cannot be read, and what others import of the project and of gpukit that is not there."""
+    """Scripts that cannot be read, and what others import of the project and of gpukit that is not there.
+
+    Only what Python always imports when it reads a script: others may fail, or be for type checkers.
+    """
     own = project / "src" / stack["package"]
     places: dict[str, Folder] = {stack["package"]: own} if own.is_dir() else {}  # `modules` reports that
     for wheel in (path for folder in WHEELS for path in (project / folder).glob("gpukit-*.whl")):
@@ -81,24 +94,13 @@ def imports(project: Path, stack: Mapping[str, Any], read: Mapping[str, Any]) ->
     for name, tree in read.items():
         if isinstance(tree, Problem):
             yield tree
-        elif isinstance(tree, SyntaxError):
-            if sys.version_info[:2] >= version(stack["python"]):  # an older one does not know all of the syntax
-                yield Problem(name, f"line {tree.lineno}", f"Python cannot read it: {tree.msg}", "correct that line")
         else:
-            found = (missing(project / name, places, node) for node in importing(tree))
+            nodes = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+            found = (missing(project / name, places, node) for node in nodes)
             what, remedy, line = next(filter(None, found), ("", "", 0))  # the next one often has the same cause
             if what and what.split(".")[-1] not in said:  # several scripts may import the same
                 said.add(what.split(".")[-1])
                 yield Problem(name, f"line {line}", what, remedy)
-
-
-def importing(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports of a script, except those that may fail."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.Import, ast.ImportFrom)):
-            yield child
-        elif not isinstance(child, (ast.Try, ast.expr)):
-            yield from importing(child)
 
 
 def missing(
@@ -119,9 +121,9 @@ def missing(
             return f"there is no module {'.' * level}{module}", suggestion(parts[-1], nearby), node.lineno
         for alias in node.names if isinstance(node, ast.ImportFrom) and not LATE.search(text) else ():
             name = alias.name
-            if WRITTEN.match(name):
+            if name == "*" or WRITTEN.match(name):
                 continue
-            if not re.search(rf"\b{name}\b", text) and text_of(folder, [*parts, name]) is None and name != "*":
+            if not re.search(rf"\b{name}\b", text) and text_of(folder, [*parts, name]) is None:
                 words = re.findall(r"[A-Z]\w+" if name[0].isupper() else r"[a-z_]\w+", text)
                 return f"{'.' * level}{module} has no {name}", suggestion(name, dict.fromkeys(words)), node.lineno
     return None
@@ -140,7 +142,7 @@ def text_of(folder: Folder, parts: list[str]) -> str | None:
     files = [path / "__init__.py", *([path.parent / f"{path.name}.py"] if parts else [])]
     for file in files:
         if file.exists():
-            return file.read_text(encoding="utf-8")
+            return file.read_text(encoding="utf-8", errors="replace")
     compiled = isinstance(path, Path) and any(path.parent.glob(f"{path.name}.*"))
     return OPEN if compiled or path.is_dir() else None
 
@@ -150,35 +152,29 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"did you mean `{meant}`?" if meant else "correct the name"
 
 
-def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[Problem | str]:
-    """Packages that scripts import on their first level, and that no dependency names. Another one may bring them.
-
-    It is a problem only if the module is beside a script that must itself be imported, as it has relative imports.
-    """
+def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[str]:
+    """Packages that scripts always import, and that no dependency names. Another one may bring them."""
     if sys.version_info < (3, 10):  # which does not know what is its own
         return
     extras = content["project"].get("optional-dependencies", {}).values()
     groups = content.get("dependency-groups", {}).values()
     lines = [line for each in (content["project"].get("dependencies", []), *extras, *groups) for line in each]
     known = {canonical(re.split(r"[^\w.-]", line.strip())[0]) for line in lines if isinstance(line, str)} | {*BROUGHT}
-    own = {path.stem for folder in (project, project / "src", project / "tests") for path in folder.glob("*")}
+    own = {path.stem for folder in (project, project / "src") for path in folder.glob("*")}
+    own |= {Path(part).stem for name in read for part in Path(name).parts}
     path = located(DOCKERFILE, project)
     installed = re.findall(r"pip install ([^&|;\n]*)", path.read_text(encoding="utf-8") if path.is_file() else "")
     own |= {*re.findall(r"[\w-]+", " ".join(installed))}
     own |= {*OURS, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
     for name, tree in read.items():
-        nodes = getattr(tree, "body", [])
-        imported = any(getattr(node, "level", 0) for node in nodes)
-        direct = [module for node in nodes if not getattr(node, "level", 0) for module in modules_of(node)]
-        for module in [module.partition(".")[0] for module in direct]:
+        if "sys.path" in (project / name).read_text(encoding="utf-8", errors="replace"):
+            return  # modules may be anywhere
+        nodes = [node for node in getattr(tree, "body", []) if not getattr(node, "level", 0)]
+        for module in [module.partition(".")[0] for node in nodes for module in modules_of(node)]:
             package = canonical(PACKAGES.get(module, module))
             parts = {package, *(package[: match.start()] for match in re.finditer("-", package))}
             if {module, package} & own or any(each in parts or each.startswith(f"{package}-") for each in known):
                 continue
-            if imported and text_of((project / name).parent, [module]) is not None:
-                what = f"imports {module}, which Python does not find: it is beside this file"
-                yield Problem(name, "", what, f"write `from .{module} import ...`")
-            else:
-                known.add(package)
-                what = f"{name} imports {module}, and no dependency in pyproject.toml is called like it"
-                yield f"{what}. If none brings it: `./launch add {package}`."
+            known.add(package)
+            what = f"{name} imports {module}, and no dependency in pyproject.toml is called like it"
+            yield f"{what}. If none brings it: `./launch add {package}`."
