@@ -75,7 +75,8 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
 
     pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
     x = torch.randn(4096, 4096, device=device)
-    run = SimpleNamespace(progress=SimpleNamespace(device=torch.device(device), samples=1), completed=0, waited=0.0)
+    progress = SimpleNamespace(device=torch.device(device), samples=1)
+    run = SimpleNamespace(progress=progress, completed=0, waited=0.0, tokens=0)
     monitor = Monitor()
     monitor.begin(run)
     until = time.monotonic() + 3

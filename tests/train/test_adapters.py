@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
+import tests.train.torchvision_anyway  # noqa: F401 - before transformers
 from tests.train import library_loops as loops
 from tests.train import trainee  # sets what the processes have imported
 
@@ -57,6 +59,36 @@ def test_hugging_face_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path)
     assert last.endswith(
         "samples per step = 8, but this run has 4: resume with the same, or start a new run in another folder."
     )
+
+
+def test_a_checkpoint_that_a_kill_cut_off_is_removed_and_one_without_a_manifest_is_not(tmp_path: Path) -> None:
+    from exactrun import checkpoint
+    from exactrun.adapters.huggingface import ExactResume
+
+    trainer = type("Trainer", (ExactResume,), {"_about": lambda self: {"seed": 1}})()
+
+    def begun(step: int) -> Path:
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "trainer_state.json").write_text("{}")
+        return folder
+
+    def cut_off(step: int) -> Path:
+        folder = begun(step)
+        (folder / checkpoint.MANIFEST).touch()
+        return folder
+
+    cut = cut_off(10)
+    assert trainer._newest(tmp_path) is None and not cut.exists()  # the first one
+    complete = cut_off(20)
+    checkpoint.seal(complete, 20, {"seed": 1})
+    cut = cut_off(30)
+    of_others = begun(40)
+    assert trainer._newest(tmp_path) == complete and not cut.exists()
+    shutil.rmtree(complete)
+    with pytest.raises(checkpoint.CheckpointError, match=r"checkpoint-40 is skipped: manifest\.json is missing"):
+        trainer._newest(tmp_path)
+    assert of_others.exists()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="not installed: lightning")

@@ -91,6 +91,12 @@ def test_a_size_that_failed_once_is_a_limit(number: int) -> None:
     assert 0.9 * min(failed - 1, 7 * GB / MIB) <= best < failed
 
 
+@pytest.mark.parametrize("most", range(1, 17))
+def test_a_small_batch_takes_few_trials(most: int) -> None:
+    best, tried = found(lambda size: size * MIB if size <= most else math.inf, 1.05 * most * MIB)
+    assert best == most and len(tried) <= 6
+
+
 def test_noise_is_kept_away_from() -> None:
     """Peaks of up to 2 % more in some steps: the answer has room for them."""
     for seed in range(40):
@@ -132,6 +138,13 @@ def test_without_an_answer_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(finder, "measure", lambda command, **_: trial)
     with pytest.raises(TrainingError, match=words):
         find(["train.py"], say=lambda line: None)
+
+
+def test_with_torchrun_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of the trials would join those of the run."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(TrainingError, match="without torchrun, and set --batch-size to 2 times that"):
+        find(["train.py"])
 
 
 @pytest.mark.parametrize(

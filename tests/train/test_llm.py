@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from exactrun import checkpoint
+from exactrun import checkpoint, read_metrics
 from tests.ports import free_port
 from tests.train.test_script import at_step, same, sentence, weights
 from tests.train.trainee import LIMIT, PROCESSES, Started, Trainee
@@ -137,6 +137,7 @@ def test_a_signal_saves_and_tells(project: Trainee) -> None:
     started.send(signal.SIGTERM)
     ended = started.end()
     assert (ended.code, ended.err.strip()) == (128 + signal.SIGTERM, "SIGTERM: saving after this step.")
+    assert read_metrics(project.run_folder("run"))[1]["tokens_per_second"] > 0
     step = checkpoint.newest(project.run_folder("run")).step
     assert f"at step {step}." in project.train("--max-steps", str(step + 1), "--name", "run")
 
@@ -271,8 +272,8 @@ def test_what_cannot_be_had_is_said(project: Trainee, tmp_path: Path) -> None:
     sentence(project.run("--model", str(tmp_path)), "Cannot load the model", "Hugging Face or a folder")
     sentence(project.run("--model", "nobody/nothing"), "Cannot load the model nobody/nothing", "HF_TOKEN")
     sentence(project.run("--data", "nobody/nothing"), "Cannot read the data nobody/nothing", "HF_TOKEN")
-    odd = written(tmp_path / "odd.jsonl", {"question": "why?"}, {"question": "how?"})
-    sentence(project.run("--data", odd), "has the columns question", "`text`")
+    odd = written(tmp_path / "odd.jsonl", {"prompt": "why?", "answer": "so"}, {"prompt": "how?", "answer": "so"})
+    sentence(project.run("--data", odd), "has the columns prompt, answer", "`text`")
     (tmp_path / "odd.jsonl").write_text("no JSON\n")
     assert "Cannot read the data" in project.run("--data", odd).err.splitlines()[-1]  # below what datasets says
     sentence(project.run("--four-bit"), "--four-bit needs an NVIDIA GPU")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from exactrun import Run, read_metrics
 from gpukit.track import monitor as module
 from gpukit.track.monitor import Monitor
 
@@ -39,7 +41,7 @@ def card(monkeypatch: pytest.MonkeyPatch, values: tuple[int | None, ...]) -> Non
 def monitor(device: torch.device) -> Monitor:
     """After its first step."""
     one = Monitor()
-    one.begin(SimpleNamespace(progress=SimpleNamespace(device=device, samples=8), completed=0, waited=0.0))
+    one.begin(SimpleNamespace(progress=SimpleNamespace(device=device, samples=8), completed=0, waited=0.0, tokens=0))
     one.run.completed = 1
     return one
 
@@ -68,7 +70,16 @@ def test_values_are_means_since_the_last_call(monkeypatch: pytest.MonkeyPatch) -
     one.values()
     one.run.waited += 0.125
     one.run.completed += 8
+    one.run.tokens += 500
     now[0] = 0.5
     values = one.values()
-    assert (values["waiting_for_data"], values["samples_per_second"]) == (0.25, 128)
+    assert (values["waiting_for_data"], values["samples_per_second"], values["tokens_per_second"]) == (0.25, 128, 1000)
     assert one.values() == {}  # no step since
+
+
+def test_the_first_step_has_no_rate(tmp_path: Path) -> None:
+    """There is no time before it that was measured."""
+    with Run(tmp_path, observers=[Monitor()]) as run:
+        for _ in run.enumerate(range(3)):
+            run.step(loss=1.0)
+    assert ["samples_per_second" in figures for figures in read_metrics(tmp_path)] == [False, True, True]

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
+from exactrun import checkpoint
 from exactrun.checkpoint import CheckpointError, load_weights
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
@@ -239,6 +240,14 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
                 signal.raise_signal(signal.SIGTERM)
             run.step()
     assert ended == ["finished", "failed", "stopped"]
+
+
+@pytest.mark.parametrize("end", [0, None])
+def test_a_script_that_calls_exit_does_not_hide_that_its_last_save_failed(end: int | None, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.wait = lambda: checkpoint.write(tmp_path, 1, {}, 1 << 60, about={}, keep=1, metric=None)
+    with pytest.raises(CheckpointError, match="free"), run:
+        sys.exit(end)
 
 
 def test_a_scheduler_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) -> None:

@@ -281,7 +281,7 @@ def test_the_batch_size_is_found_once(trainee, monkeypatch: pytest.MonkeyPatch, 
     settings = RunSettings(batch_size="auto", output_dir=tmp_path, name="run")
     for _ in range(2):
         with start.choose_folder(settings, Ranks()) as run:
-            assert start.batch_size(settings, run, Ranks()) == 48
+            assert start.batch_size(settings, run) == 48
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -
     """
     found = newest(Path(run))
     if found is None:
-        raise CheckpointError(f"{run} has no checkpoint.")
+        raise CheckpointError(f"{run} has no checkpoint: train first, or use the folder of another run.")
     if best:
         metrics = dict[Path, float]()
         for path in saved(Path(run) / FOLDER):
@@ -269,9 +269,10 @@ def _lock(path: Path) -> int:
 
 
 def seal(folder: Path, step: int, about: dict[str, Any], metric: float | None = None) -> None:
-    """Write the manifest of all files of a checkpoint, whose first line is the checksum of the others, and flush
+    """Write the manifest of all other files of a checkpoint, whose first line is the checksum of the rest, and flush
     everything to disk."""
-    files = {str(path.relative_to(folder)): entry(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
+    files = {str(path.relative_to(folder)): entry(path) for path in paths}
     finite = metric if metric is not None and math.isfinite(metric) else None
     manifest = {"format": FORMAT, "metric": finite, "files": files, "step": step, "about": about}
     below = json.dumps(manifest, indent=1)[2:].encode()

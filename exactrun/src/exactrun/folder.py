@@ -17,7 +17,7 @@ from exactrun.ranks import Ranks
 
 FACTS = "run.json"
 FORMAT = 1
-KINDS = {"settings": dict, "starts": list, "number": int}  # of what a later start reads
+KINDS = {"settings": dict, "starts": list}  # of what a later start reads
 
 Result = TypeVar("Result")
 

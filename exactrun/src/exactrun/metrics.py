@@ -61,8 +61,11 @@ class Lines(Observer):
         invalid = {name: None for name, one in figures.items() if isinstance(one, float) and not math.isfinite(one)}
         line = json.dumps({"step": step, **figures, **invalid}, default=str).encode() + b"\n"
         line = b"\n" + line if self.torn else line
+        self.torn = True
         try:
-            self.torn = self.file.write(line) < len(line)
+            written = self.file.write(line)
+            self.file.write(line[written:])  # raises the error that has cut the line off
+            self.torn = False
         except OSError as error:
             if not self.lost:
                 self.say(f"{self.path} cannot be written ({error.strerror}). Training goes on without these lines.")

@@ -8,8 +8,8 @@ from typing import Any
 class Observer:
     """Base class of what follows a run, in its first process; a method that is not needed is left out.
 
-    `run` has `folder`, `settings`, `completed` (steps), `waited` (seconds in which the loop waited for data),
-    `progress` (with `device`, and `samples` per step), and `say`, which prints a message.
+    `run` has `folder`, `settings`, `completed` (steps), `waited` (seconds in which the loop waited for data), `tokens`
+    (if the script counts them), `progress` (with `device`, and `samples` per step), and `say`, which prints a message.
     """
 
     def open(self, run: Any) -> None:

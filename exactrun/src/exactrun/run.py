@@ -207,6 +207,7 @@ class Run:
         if self.saved and len(self.saved.state["ranks"]) != self.ranks.world:
             self.say("It was saved by another number of processes, so an uninterrupted run would have other numbers.")
         self.waited = 0.0  # seconds in which the loop waited for a batch
+        self.tokens = 0  # of this start, if the script counts them
         self._observers = Observers([Lines(), *observers] if self.ranks.main else [])
         self._observers.open(self)
         self._signals = contextlib.ExitStack()
@@ -500,8 +501,6 @@ class Run:
         Saves when it is due, if a kept optimizer has made a step (not while gradients are accumulated). On Ctrl-C,
         SIGTERM, or SIGUSR1, saves and raises SystemExit.
         """
-        if self._stop is None:
-            self._begin()
         if self._left:
             self._report_left()
         if self._loops:
@@ -509,6 +508,8 @@ class Run:
         stepped = not self._optimizers or self._completed in self._stepped.values()
         self.settled = settled = stepped and all(loop.entered for loop in self._loops[:-1])
         self._completed += 1
+        if self._stop is None:
+            self._begin()
         self.progress.step(self._completed)
         self._observers.step()
         if self._trial is not None:
@@ -627,7 +628,7 @@ class Run:
         try:
             self.finish()
         except CheckpointError as failed:
-            if kind is None:
+            if kind is None or not getattr(error, "code", 1):  # otherwise, the script would end well
                 raise
             self.say(str(failed))
 

@@ -8,8 +8,8 @@ middle of an epoch, with dropout, random augmentation, accumulation, and any num
 
 - The order of an epoch follows from the seed and the epoch; the numbers that a sample draws, from those and its index.
 - Each part of a step draws from generators that are seeded with the seed, the step, the part, and the rank.
-- A checkpoint is the Trainer's own folder `checkpoint-N`, with all that it contains. It is complete when it has its
-  manifest of sizes and SHA-256, which is checked when it is loaded; older checkpoints are removed only then.
+- A checkpoint is the Trainer's own folder `checkpoint-N`, with all that it contains. Its manifest of sizes and SHA-256,
+  which is checked when it is loaded, is empty until all else is written; older checkpoints are removed only then.
 - The sums that the Trainer keeps between two logged steps are saved with it, and so are stateful callbacks.
 - In one process, SIGINT, SIGTERM, and SIGUSR1 end training after the step, with a checkpoint.
 
@@ -146,8 +146,11 @@ class ExactResume:
         limit = self.args.save_total_limit
         self.args.save_total_limit = None
         try:
-            if self.is_world_process_zero() and path.exists():  # without a manifest, or damaged
-                shutil.rmtree(path)
+            if self.is_world_process_zero():
+                if path.exists():  # it is damaged, or of a run that started before
+                    shutil.rmtree(path)
+                path.mkdir(parents=True)
+                (path / MANIFEST).touch()
             self.accelerator.wait_for_everyone()
             super()._save_checkpoint(model, trial, *args, **options)
             self.accelerator.wait_for_everyone()
@@ -161,7 +164,8 @@ class ExactResume:
         finally:
             self.args.save_total_limit = limit
         if self.is_world_process_zero():
-            rotate_checkpoints(str(run), limit, self.state.best_model_checkpoint)
+            # By their times: a damaged one of a later step must not be kept instead of this one.
+            rotate_checkpoints(str(run), limit, self.state.best_model_checkpoint, use_mtime=True)
         self.accelerator.wait_for_everyone()
 
     def _save_rng_state(self, output_dir: str) -> None:
@@ -186,11 +190,12 @@ class ExactResume:
             setattr(self, name, value.to(self.args.device) if isinstance(value, torch.Tensor) else value)
 
     def _newest(self, run: Path) -> Path | None:
-        """The newest valid checkpoint; CheckpointError if there are only others."""
+        """The newest valid checkpoint; CheckpointError if there are only others. Removes those that a kill cut off."""
+        for manifest in run.glob(f"checkpoint-*/{MANIFEST}"):
+            if not manifest.stat().st_size:
+                shutil.rmtree(manifest.parent)
         found = [path for path in run.glob("checkpoint-*") if NAME.fullmatch(path.name)]
         found.sort(key=lambda path: int(NAME.fullmatch(path.name)[1]), reverse=True)
-        if not any((path / MANIFEST).exists() for path in found):
-            return None  # a kill during the first save
         messages: list[str] = []
         newest = checkpoint.first_intact(run, found, lambda path: (path, check(path)), messages)
         for message in messages:

@@ -12,6 +12,7 @@ as those of texts of different lengths are, leave more room, or use exactrun.fit
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -44,6 +45,11 @@ def find(
     Raises:
         TrainingError: the script cannot be measured, or no batch fits.
     """
+    if (world := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
+        raise TrainingError(
+            "The largest batch is measured in a single process: find it with `python -m gpukit.script.finder`, without "
+            f"torchrun, and set {option} to {world} times that."
+        )
     command = command or own_command()
     say("Finding the largest batch that fits: the script makes its first steps with several sizes.")
 
@@ -104,8 +110,8 @@ def next_size(peaks: dict[int, int], failed: int, most: int, room: float) -> int
     if smaller := [size for size in peaks if size <= 0.9 * best]:
         other = max(smaller)
         predicted = best + (room - peaks[best]) * (best - other) / max(peaks[best] - peaks[other], 1)
-    size = min(int(predicted), LEAP * best, most, failed - 1)
-    if size > CLOSE * failed:  # the prediction has failed
+    size = min(int(predicted), LEAP * best, most)
+    if size >= min(CLOSE * failed, failed - 1):  # the prediction has failed
         size = (best + failed) // 2
     return size if size > best / CLOSE or size == most > best else 0
 

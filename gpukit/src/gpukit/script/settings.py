@@ -35,7 +35,8 @@ class RunSettings:
     """Determines the initial weights, the order of the data, its augmentation, and dropout."""
 
     resume: bool = True
-    """Continue from the newest valid checkpoint, if there is one. no-resume: a new run; its name ends with the time."""
+    """Continue from the newest valid checkpoint, if there is one. no-resume: a new run, whose name ends with the time;
+    that name resumes it."""
     name: str = "run"
     """Name of the run and its folder."""
     output_dir: Path = field(default_factory=lambda: located("outputs"))

@@ -66,7 +66,7 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
         torch.use_deterministic_algorithms(True)
     with choose_folder(settings, ranks) as run:
         folder = run.path
-        size = batch_size(settings, run, ranks)
+        size = batch_size(settings, run)
     if size % ranks.world:
         least = size - size % ranks.world or ranks.world
         raise TrainingError(
@@ -93,15 +93,10 @@ def choose_folder(settings: RunSettings, ranks: Ranks) -> Folder:
     return on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load()))
 
 
-def batch_size(settings: RunSettings, run: Folder, ranks: Ranks) -> int:
+def batch_size(settings: RunSettings, run: Folder) -> int:
     """Samples per step over all processes: as set, or the largest number that fits, which is measured once per run."""
     if settings.batch_size != "auto":
         return settings.batch_size
-    if ranks.world > 1:
-        raise TrainingError(
-            "--batch-size auto measures a single process: find the largest batch of one with "
-            f"`python -m gpukit.script.finder`, and set --batch-size to {ranks.world} times that."
-        )
     if "batch_size" not in run.facts:
         from gpukit.script.finder import find
 

@@ -9,7 +9,6 @@ Unlike `huggingface.exact(SFTTrainer)`, it saves only the weights that are train
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import warnings
@@ -56,8 +55,6 @@ WRAPPERS = re.compile(r"_checkpoint_wrapped_module\.|_orig_mod\.")  # in names o
 
 def config(here: Start, *, fsdp: bool = False, **options: Any) -> SFTConfig:
     """An SFTConfig for `Trainer`; `options` are SFTConfig's own."""
-    if here.device.index not in (None, int(os.environ.get("LOCAL_RANK", "0"))):
-        raise TrainingError("TRL uses the first visible GPU: set CUDA_VISIBLE_DEVICES instead of --device.")
     if fsdp and here.world == 1:
         begin = "`./launch run --nproc gpu -- python -m PACKAGE.train`"
         raise TrainingError(f"--fsdp needs several processes: start with {begin}, or run without it.")
@@ -163,6 +160,7 @@ class Trainer(SFTTrainer):
 
         TRL divides the loss of a part by the number of targets in the whole batch, so losses and gradients add up.
         """
+        self.run.tokens += inputs["input_ids"].numel() * self.here.world
         parts = split(inputs, self.microbatch) if self.microbatch else [inputs]
         self.loss = torch.stack([super(Trainer, self).training_step(model, part, num_items_in_batch) for part in parts])
         self.loss = self.loss.sum()

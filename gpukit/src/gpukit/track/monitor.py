@@ -36,13 +36,14 @@ class Monitor(Observer):
         self.since = time.monotonic()
         self.steps = self.run.completed
         self.waited = self.run.waited
+        self.tokens = self.run.tokens
 
     def values(self) -> dict[str, float]:
         """The present values, and means since the last call; none if there was no step since.
 
         Percent: `gpu_utilization` (of up to a second before). GB (1e9 bytes): `gpu_memory_gb` of the whole GPU,
         `memory_gb` of this process. `gpu_power_w`, `gpu_temperature_c`. A share: `waiting_for_data`. If counted:
-        `samples_per_second`.
+        `samples_per_second`, `tokens_per_second`.
         """
         if self.run.completed == self.steps:
             return {}
@@ -54,6 +55,8 @@ class Monitor(Observer):
         found["waiting_for_data"] = min(1.0, (self.run.waited - self.waited) / seconds)
         if samples := self.run.progress.samples * (self.run.completed - self.steps):
             found["samples_per_second"] = samples / seconds
+        if tokens := self.run.tokens - self.tokens:
+            found["tokens_per_second"] = tokens / seconds
         self._restart()
         return found
 

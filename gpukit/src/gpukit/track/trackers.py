@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from exactrun.metrics import LINES
 from exactrun.observer import Observer
+from exactrun.progress import announce
 from gpukit.findings.private import mask
 from gpukit.project.location import root
 
@@ -138,7 +139,7 @@ class Tracker(Observer):
     def open(self, run: Any) -> None:
         """Start the tracker of a run, with its `folder`, `settings`, and `say`."""
         self.say: Callable[[str], object] = run.say
-        with self._dropped_if_it_fails():
+        with announce(f"Waiting for {self.kind.__name__}"), self._dropped_if_it_fails():
             self.backend = self.kind(run.folder, run.settings, self.project or run.folder.name)
 
     def log(self, step: int, figures: dict[str, Any]) -> None:
@@ -151,7 +152,7 @@ class Tracker(Observer):
     def close(self, status: str) -> list[str]:
         """End it; a message if it lacks metrics. `status`: "finished", "stopped", or "failed"."""
         if self.backend is not None:
-            with self._dropped_if_it_fails():
+            with announce(f"Waiting for {self.kind.__name__}"), self._dropped_if_it_fails():
                 self.backend.finish(status)
         if self.backend is not None:
             return []
