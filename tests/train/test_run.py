@@ -632,6 +632,14 @@ def test_a_metric_of_torchmetrics_keeps_its_sums(tmp_path: Path) -> None:
 
 def test_an_error_in_a_notebooks_cell_repeats_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exactrun.run.INTERACTIVE", True)
+    write = checkpoint.write
+
+    def slow_write(run: Path, step: int, *arguments: Any, **options: Any) -> None:
+        if step == 5:  # the last one before the error: it is still being written when the cell runs again
+            time.sleep(1)
+        write(run, step, *arguments, **options)
+
+    monkeypatch.setattr(checkpoint, "write", slow_write)
     steps: list[int] = []
 
     def cell(run: Run, fails_at: int = 0) -> None:

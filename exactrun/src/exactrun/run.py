@@ -605,10 +605,12 @@ class Run:
             self.files.__exit__()
 
     def abandon(self) -> None:
-        """End without saving, for a notebook in which the run is created again."""
+        """End, for a notebook in which the run is created again: its last save is completed before that reads it."""
         self._status = "failed"
-        self._saver = None
-        self.finish()
+        try:
+            self.finish()
+        except CheckpointError as failed:
+            self.say(str(failed))
 
     def _at_exit(self) -> None:
         if getattr(sys, "last_value", None) is not None:  # the error that ends the script
