@@ -361,7 +361,7 @@ def docker_flags(config: Any, networks: list[str], spare: Path) -> list[str]:
     Secrets, ports, and named volumes are not passed, only the mounted folders. Mount sources are created at the first
     start; until then, an empty folder replaces them.
     """
-    found = ["--init"] * config.init
+    found = ["--init"] if config.init else []
     found += [f"--env={name}={value}" for name, value in config.container_env.items() if name not in config.by_name]
     mounts = [config.workspace_mount, *config.mounts]
     for option in flags.read(config.run_args):
