@@ -197,7 +197,7 @@ class Run:
         self._began_with: dict[str, Settings] | None = None  # where the loops begin, in a run that is new
         self._own_settings: dict[str, Settings] = {}  # those that this run shall use instead of the saved ones
         self._back = set[str]()  # what is restored
-        self._kept_in = dict[str, int]()  # name -> the steps before; a loop body may make it anew each time
+        self._kept_in = dict[str, int]()  # by name, the steps completed when it was kept; a loop may keep it again
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
         self.progress = Progress(self.last, shown=shown)
