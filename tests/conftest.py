@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import shutil
@@ -76,6 +77,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.full = config.workerinput["full"]
     elif config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         config.option.full = True  # a file or folder was named
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collect_garbage() -> Iterator[None]:
+    """What a file of tests leaves open is reported in that file, not where Python happens to collect it later."""
+    yield
+    gc.collect()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -123,13 +123,13 @@ class Client:
         self, connection: http.client.HTTPConnection, method: str, target: str, headers: dict[str, str]
     ) -> Exchanged:
         connection.request(method, target, headers=headers)
-        answer = connection.getresponse()
         body = b""
-        while part := answer.read1(1 << 16):
-            body += part
-            if len(body) > LARGEST:
-                raise OSError(f"the answer is larger than {LARGEST >> 20} MiB")
-        answer.read()  # ends the answer for the connection, or raises where the server has closed it too early
+        with connection.getresponse() as answer:  # it keeps the socket open, also after the connection is closed
+            while part := answer.read1(1 << 16):
+                body += part
+                if len(body) > LARGEST:
+                    raise OSError(f"the answer is larger than {LARGEST >> 20} MiB")
+            answer.read()  # ends the answer for the connection, or raises where the server has closed it too early
         return answer, body
 
     def _connection(self, parts: urllib.parse.SplitResult, proxy: str | None) -> http.client.HTTPConnection:
