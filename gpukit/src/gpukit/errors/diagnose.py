@@ -136,9 +136,9 @@ class Text:
             start = number
         return max(0, start - BLOCK)
 
-    def hit(self, sign: Sign) -> Hit | None:
+    def hit(self, sign: Sign, whole: str = "") -> Hit | None:
         """The first match in the last block of errors; otherwise the last one before it."""
-        matches = [(self.number(match.start()), match) for match in sign.find(self.text, self.lower)]
+        matches = [(self.number(match.start()), match) for match in sign.find(self.text, self.lower, whole)]
         matches = [(number, match) for number, match in matches if not self.quiet[number]]
         if not matches:
             return None
@@ -199,7 +199,7 @@ def _hits(whole: Text, wanted: list[Sign]) -> list[Hit]:
         for each in joined(spoken):
             other = Text(each)
             for sign in wanted:
-                if sign.id not in found and sign.level in (SPECIFIC, BROAD) and (hit := other.hit(sign)):
+                if sign.id not in found and sign.level in (SPECIFIC, BROAD) and (hit := other.hit(sign, whole.text)):
                     found[sign.id] = hit._replace(number=whole.number(max(0, whole.text.find(hit.line[:30]))))
     order = [found[sign.id] for sign in wanted if sign.id in found]
     return sorted(order, key=lambda hit: (LEVELS.index(hit.sign.level), hit.number < whole.block))

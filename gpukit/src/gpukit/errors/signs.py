@@ -55,19 +55,21 @@ class Sign(NamedTuple):
         """The first match in a short text, such as the message of an exception."""
         return next(iter(self.find(text, text.lower())), None)
 
-    def find(self, text: str, lower: str) -> list[re.Match[str]]:
+    def find(self, text: str, lower: str, whole: str = "") -> list[re.Match[str]]:
         """The matches in a text, subject to `requires` and `excludes`. Only patterns that can match are compiled.
 
         Args:
             lower: the same text in lower case
+            whole: the text that `requires` and `excludes` are searched in, if the first is only a part of it
         """
         found: list[re.Match[str]] = []
         for pattern, *words in self.text:
             if not words or any(map(lower.__contains__, words)):
                 found += islice(compiled(pattern).finditer(text), MAX_MATCHES)
-        if not found or (self.requires and not compiled(self.requires).search(text)):
+        whole = whole or text
+        if not found or (self.requires and not compiled(self.requires).search(whole)):
             return []
-        return [] if self.excludes and compiled(self.excludes).search(text) else sorted(found, key=re.Match.start)
+        return [] if self.excludes and compiled(self.excludes).search(whole) else sorted(found, key=re.Match.start)
 
 
 @cache
