@@ -182,12 +182,7 @@ def to_json(
         "verdict": f"UNKNOWN: {error}" if error else verdict(findings),
         "counts": {status: len(named(findings, status)) for status in STATUSES},
         "findings": [
-            {
-                each.name: getattr(finding, each.name)
-                for each in fields(finding)
-                if each.name not in ("values", "special")
-            }
-            for finding in findings
+            {each.name: getattr(finding, each.name) for each in fields(finding) if each.repr} for finding in findings
         ],
     }
 

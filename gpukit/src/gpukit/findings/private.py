@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import getpass
 import json
 import os
 import pwd
@@ -231,7 +230,7 @@ def _secrets_in_json(data: Any, secret: bool = False) -> Iterator[str]:
 
 def _user_and_host_names(project: Path, environment: Mapping[str, str], home: Path, spare: set[str]) -> dict[str, str]:
     users = {environment.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")} | {home.name}
-    for look in (getpass.getuser, lambda: _owner(os.getuid()), lambda: _owner(project.stat().st_uid)):
+    for look in (lambda: _owner(os.getuid()), lambda: _owner(project.stat().st_uid)):
         with contextlib.suppress(Exception):  # a uid without an entry in passwd
             users.add(look())
     hosts = {environment.get("HOSTNAME", ""), environment.get("HOST", "")}

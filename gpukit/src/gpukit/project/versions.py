@@ -4,7 +4,6 @@ has to know where no other package can be imported. PEP 440 and PEP 508, without
 
 from __future__ import annotations
 
-import ast
 import operator
 import re
 from typing import Any
@@ -16,8 +15,8 @@ STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "c": 3, "rc": 3, "pre
 FINAL = 4
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "extra": ""}
 LINUX.update(implementation_name="cpython", platform_python_implementation="CPython")
-COMPARISONS = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le}
-COMPARISONS.update({ast.Gt: operator.gt, ast.GtE: operator.ge})
+COMPARISONS = {"Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le}
+COMPARISONS.update(Gt=operator.gt, GtE=operator.ge)
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -74,6 +73,8 @@ def _meets(sign: str, bound: str, version: str) -> bool:
 
 def applies(requirement: str, python: str, arch: str = "amd64") -> bool:
     """Whether a requirement's marker is true in a container; a marker that cannot be read counts as true."""
+    import ast  # imported here because it is slow
+
     marker = re.split(r"\s;|;\s|;", requirement, maxsplit=1)[1:]
     if not marker or not marker[0].strip():
         return True
@@ -85,7 +86,9 @@ def applies(requirement: str, python: str, arch: str = "amd64") -> bool:
         return True
 
 
-def _value(node: ast.expr, known: dict[str, str]) -> Any:
+def _value(node: Any, known: dict[str, str]) -> Any:
+    import ast
+
     if isinstance(node, ast.BoolOp):
         values = [_value(each, known) for each in node.values]
         return all(values) if isinstance(node.op, ast.And) else any(values)
@@ -104,4 +107,4 @@ def _value(node: ast.expr, known: dict[str, str]) -> Any:
     if names & {"python_version", "python_full_version"}:
         left = key(left)
         right = key(right)
-    return COMPARISONS[type(sign)](left, right)
+    return COMPARISONS[type(sign).__name__](left, right)

@@ -12,13 +12,7 @@ from gpukit.findings.finding import Finding, count, passed, problem, skipped
 from gpukit.project.stack import Stack
 
 
-@check(
-    "user",
-    "User",
-    causes="runs-as-root user-other-uid no-such-user files-mapped",
-    project=True,
-    container=True,
-)
+@check("user", "User", causes="runs-as-root user-other-uid no-such-user files-mapped", project=True, container=True)
 def user(probes: Any, stack: Stack) -> Finding:
     """The container's user owns the workspace, so that files created here belong to the same user on the host."""
     me = probes.user
@@ -144,7 +138,6 @@ def shm(probes: Any, stack: Stack) -> Finding:
 
 
 MIN_OPEN_FILES = 1024  # Linux's default, which a DataLoader with workers and a large data set can exceed
-
 MIN_RAM_GB = 2.0  # torch itself uses half of it, and each DataLoader worker a few hundred megabytes
 
 
@@ -157,13 +150,7 @@ def _less_than(value: int, least: int) -> bool:
     return value >= 0 and (least < 0 or value < least)
 
 
-@check(
-    "limits",
-    "Limits",
-    causes="memlock-limit stack-limit-low open-files-limit-low",
-    project=True,
-    container=True,
-)
+@check("limits", "Limits", causes="memlock-limit stack-limit-low open-files-limit-low", project=True, container=True)
 def limits(probes: Any, stack: Stack) -> Finding:
     """Limits of locked memory, stack, and open files, against those in devcontainer.json."""
     found = probes.limits
@@ -187,12 +174,8 @@ def cpus(probes: Any, stack: Stack) -> Finding:
     threads = int(has.threads) if has.threads.isdigit() else has.allowed
     # Twice as many threads as CPUs do little harm. torch counts the CPUs that it can run on, not the quota.
     if threads > 4 * max(1, usable):
-        return problem(
-            "cpu-quota-small",
-            f"{seen}, with {threads} threads",
-            "about as many threads as CPUs",
-            number=max(1, int(usable)),
-        )
+        seen += f", with {threads} threads"
+        return problem("cpu-quota-small", seen, "about as many threads as CPUs", number=max(1, int(usable)))
     return passed(seen)
 
 
