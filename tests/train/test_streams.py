@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from exactrun import streams
 from exactrun.data import DataError
 from tests.train import stream_kinds
-from tests.train.stream_kinds import ALONE, KINDS, Liar, Stateless, noisy
+from tests.train.stream_kinds import ALONE, KINDS, Liar, Stateless
 from tests.train.trainee import PROCESSES
 
 CONTINUED = {"huggingface", "huggingface, StatefulDataLoader", "huggingface alone", "state with a buffer"}
@@ -137,15 +137,6 @@ def test_a_state_that_cannot_be_saved_is_not_used(said):
     assert "'kept'" in said[0]
     again = lists(itertools.islice(streams.Pass(DataLoader(Holding(), batch_size=4), 1), 3))
     assert (again, lists(streams.Pass(DataLoader(Holding(), batch_size=4), 1, state))) == (whole, lists(batches))
-
-
-def test_reading_again_is_announced_and_timed(said, monkeypatch):
-    monkeypatch.setattr(streams, "ANNOUNCED", 0.0)
-    batches = streams.Pass(map(noisy, ({"n": n} for n in range(9))), 1)
-    lists(itertools.islice(batches, 4))
-    streams.Pass(map(noisy, ({"n": n} for n in range(9))), 1, batches.state(), say=said.append)
-    assert said[0].startswith("Reading map from the start of the pass: 1 of 4 batches")
-    assert said[-1].startswith("Read 4 batches of map again in ")
 
 
 def test_shuffling_without_a_seed_is_reported_once(said):

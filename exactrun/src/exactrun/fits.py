@@ -60,12 +60,12 @@ class Fits:
         self.most = most
 
     def __call__(self, *batch: Any) -> Iterator[Attempt]:
-        """The attempts at a batch: tensors, or tuples, lists, and dicts of them."""
+        """The attempts at a batch: tensors, or tuples, lists, and dicts of them, and numbers."""
         total = parts.samples(batch)
         while True:
-            sizes = parts.even(total, self.most or max(total, 1))
+            sizes = parts.even(total, self.most or total)
             split = parts.split(batch, sizes) if len(sizes) > 1 else [batch]
-            attempt = Attempt(self.model, [(size / max(total, 1), part) for size, part in zip(sizes, split)])
+            attempt = Attempt(self.model, [(size / total, part) for size, part in zip(sizes, split)])
             yield attempt
             if attempt.failed is None:
                 return

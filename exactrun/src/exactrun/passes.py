@@ -26,7 +26,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from exactrun import checks, streams, workers
-from exactrun.data import Batch, Begin, DataError, Keyed, shared
+from exactrun.data import Batch, Begin, DataError, Keyed, collated
 from exactrun.seeds import ORDER, SAMPLE, Seeds, generators, mix
 from exactrun.state import capture, put_back, restored, values
 
@@ -107,7 +107,7 @@ def options(loader: DataLoader) -> dict[str, Any]:
     """What a loader needs for the batches of an Order."""
     return {
         "dataset": Keyed(loader.dataset, loader.collate_fn),
-        "collate_fn": shared,
+        "collate_fn": collated,
         "worker_init_fn": Begin(loader.worker_init_fn),
         "generator": torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
     }

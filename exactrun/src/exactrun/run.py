@@ -111,7 +111,8 @@ class Run:
     follows from the "batch" that they are in, or from the pass and the "sample" alone, also with another batch size or
     number of processes; that takes at least 10 us for each. `other_processes`: resume a run of another number of
     processes, which then continues, but with other numbers. `settings`: of this run, stored in run.json. `observers`:
-    what follows the run (observer.py). `progress`: show a progress bar; None: on a terminal.
+    what follows the run (observer.py). `progress`: print steps, loss, and
+    rate; None: on a terminal.
 
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
 
@@ -510,7 +511,6 @@ class Run:
         self._completed += 1
         if self._stop is None:
             self._begin()
-        self.progress.step(self._completed)
         self._observers.step()
         if self._trial is not None:
             self._due = bool(self._trial.step(self, loss)) or self._due
@@ -645,7 +645,7 @@ class Run:
                 )
         self.saved = None  # what is kept from now on starts with its own values
         self._stop = self._signals.enter_context(StopSignals())
-        self._signals.enter_context(self.progress)
+        self.progress.begin(self._completed)
         self._observers.begin(self)
 
     def _log(self, loss: Any, metrics: dict[str, Any]) -> None:
@@ -701,7 +701,6 @@ class Run:
                 "began_with": self._began_with or {},
                 "values": self._values_now(),
                 "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
-                "kinds": {name: type(one).__name__ for name, one in self._objects.items()},
             },
             "this run",
         )
@@ -816,11 +815,6 @@ class Run:
             checkpoint.compare(saved.path, saved.about, wanted)
             prefix = "" if name == "model" else f"{name}."
             state |= {key.removeprefix(prefix): each for key, each in saved.weights.items() if key.startswith(prefix)}
-        before = self._mine.get("kinds", {}).get(name)
-        if isinstance(one, Optimizer) and before not in (None, kind := type(one).__name__):
-            raise CheckpointError(
-                f"{name} was saved as {before}, but is {kind} here: use {before} again, {checkpoint.NEW_RUN}."
-            )
         put_back(one, state, name)
         self._back.add(name)
         if isinstance(one, nn.Module):

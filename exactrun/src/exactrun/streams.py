@@ -22,7 +22,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import numpy
@@ -33,12 +33,11 @@ from exactrun import workers
 from exactrun.checkpoint import CheckpointError, storages
 from exactrun.checks import digest
 from exactrun.data import Begin, DataError
+from exactrun.progress import announce
 from exactrun.seeds import Seeds, generators, mix, seed_these, walk
 from exactrun.state import restored, values
 
 SHARE = 20  # the time between two states, as a multiple of what the last one took
-ANNOUNCED = 2.0  # seconds after which reading again is reported
-REPEATED = 10.0  # seconds between two such reports
 _said: set[str] = set()
 
 
@@ -64,13 +63,11 @@ class Pass(Iterator[Any]):
         self.key = key
         self.say = say
         self.iterator = None
-        self.loaders: list[DataLoader] = []  # within the stream
         self.workers = getattr(source, "num_workers", 0)
         loader = isinstance(source, DataLoader)
         self.name = type(source.dataset if loader else source).__name__
         self.inside = loader and not _stateful(source)  # then it is the data set that may have a state
         self.settings = [self.workers, getattr(source, "batch_size", None)]
-        watch_loaders()
         try:
             if not state or not state["done"]:
                 self._open(None)
@@ -89,7 +86,7 @@ class Pass(Iterator[Any]):
         if self.iterator is None:
             raise StopIteration
         try:
-            with self._reading():
+            with Seeds().apart():  # the loop's generators are unchanged by what the stream draws
                 self.seeds.seed(mix(self.key, self.done))
                 batch = next(self.iterator)
         except StopIteration:
@@ -126,8 +123,6 @@ class Pass(Iterator[Any]):
         if iterator is not None and iterator is not self.source:
             workers.close(iterator)
             getattr(iterator, "close", int)()  # a generator
-            for loader in self.loaders:
-                loader._iterator = None
 
     def _taken(self) -> list[Any]:
         """The newest state that is older than the last batch, and its number of batches."""
@@ -158,25 +153,13 @@ class Pass(Iterator[Any]):
         self.stateful = _stateful(self.stream) and not (self.inside and self.workers)
         self.taken = deque([(self.done, state)], maxlen=2)
         self.due = 0.0
-        with self._reading():
+        with Seeds().apart():
             _seed(source, self.key, self.say)
             if state is not None:
                 self.stream.load_state_dict(restored(state))
             with workers.signals_later() if self.workers else nullcontext():
                 self.iterator = iter(source)
         self.seeds = Seeds(_held(source))
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """The loop's generators are unchanged by what the stream draws."""
-        global _read_now
-        before = _read_now
-        _read_now = self
-        try:
-            with Seeds().apart():
-                yield
-        finally:
-            _read_now = before
 
     def _continued(self, state: dict) -> bool:
         """Continue from the state; False if that does not give the batch returned last again."""
@@ -196,20 +179,14 @@ class Pass(Iterator[Any]):
     def _repeat(self, state: dict) -> None:
         """Read the pass again, from its start to the batch returned last."""
         self._open(None)
-        started = time.monotonic()
-        shown = started + ANNOUNCED - REPEATED
         total = state["done"]
-        for number in range(total):
-            if next(self, self) is self:
-                raise DataError(
-                    f"{self.name} ended after {number} batches, but {total} of this pass had been used before: restore "
-                    "its data, or start a new run."
-                )
-            if time.monotonic() - shown > REPEATED:
-                shown = time.monotonic()
-                self.say(f"Reading {self.name} from the start of the pass: {number + 1:,} of {total:,} batches ...")
-        if time.monotonic() - started > ANNOUNCED:
-            self.say(f"Read {total:,} batches of {self.name} again in {time.monotonic() - started:.1f} s.")
+        with announce(f"Reading {total:,} batches of {self.name} again", os.environ.get("RANK", "0") == "0"):
+            for number in range(total):
+                if next(self, self) is self:
+                    raise DataError(
+                        f"{self.name} ended after {number} batches, but {total} of this pass had been used before: "
+                        "restore its data, or start a new run."
+                    )
         if self.digest != state["digest"]:
             raise DataError(
                 f"Batch {total} of this pass over {self.name} is not the same as before: its data has changed, or it "
@@ -218,15 +195,9 @@ class Pass(Iterator[Any]):
             )
 
 
-_read_now: Pass | None = None  # the pass that reads its stream now
-
-
 def watch_loaders() -> None:
-    """From now on, let the workers of a loader within a stream start in each pass, and leave signals to this process.
-
-    The seed of persistent workers is kept off the global generator: a loader draws it once, when they start, but a
-    resumed run starts them again.
-    """
+    """From now on, keep the seed of persistent workers off the global generator: a loader draws it once, when they
+    start, but a resumed run starts them again."""
     begin = DataLoader.__iter__
     if begin.__module__ == __name__:
         return
@@ -234,11 +205,6 @@ def watch_loaders() -> None:
     def started(loader: DataLoader) -> Any:
         if loader.persistent_workers and loader.generator is None:
             loader.generator = torch.Generator().manual_seed(torch.initial_seed())
-        if _read_now is not None and not any(loader is one for one in _read_now.loaders):
-            _read_now.loaders.append(loader)
-            loader._iterator = None
-            if not isinstance(loader.worker_init_fn, Begin):
-                loader.worker_init_fn = Begin(loader.worker_init_fn)
         return begin(loader)
 
     DataLoader.__iter__ = started

@@ -31,7 +31,6 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate.data_loader import DataLoaderShard
-from accelerate.utils import broadcast_object_list
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import rotate_checkpoints
@@ -40,7 +39,9 @@ from exactrun import checkpoint
 from exactrun.adapters.epochs import keyed
 from exactrun.checkpoint import MANIFEST, CheckpointError
 from exactrun.errors import TrainingError
-from exactrun.hashed import DamageError, verify
+from exactrun.folder import on_main
+from exactrun.hashed import verify
+from exactrun.ranks import Ranks
 from exactrun.seeds import STEP, mix, seed_all
 from exactrun.stop import StopSignals
 
@@ -62,14 +63,17 @@ class ExactResume:
     _resumed: Path | None = None
     _part = (-1, 0)  # the step, and the number of the part in it
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
-        """Train; without `resume_from_checkpoint`, resume from the newest valid checkpoint, if there is one.
-
-        False: start from the beginning. A folder: resume from it.
+    def train(self, resume_from_checkpoint: bool = True, *args: Any, **options: Any) -> Any:
+        """Train from the newest valid checkpoint, if there is one; from the beginning, if `resume_from_checkpoint` is
+        False.
 
         Raises:
-            CheckpointError: no checkpoint can be used, the folder is damaged, or another process uses `output_dir`.
+            CheckpointError: no checkpoint can be used, or another process uses `output_dir`.
         """
+        if not isinstance(resume_from_checkpoint, (bool, type(None))):
+            raise TrainingError(
+                "A run continues from the newest checkpoint in `output_dir`: copy another one there."
+            )
         settings = self.args
         if settings.save_only_model:
             raise TrainingError("save_only_model leaves out what a run needs to resume: set it to False.")
@@ -81,16 +85,13 @@ class ExactResume:
         with contextlib.ExitStack() as open_:
             if self.is_world_process_zero():
                 open_.enter_context(checkpoint.claim(run))
-            if resume_from_checkpoint is None or resume_from_checkpoint is True:
-                resume_from_checkpoint = self._agree(lambda: self._newest(run))
-            elif resume_from_checkpoint and (Path(resume_from_checkpoint) / MANIFEST).exists():
-                self._agree(lambda: check(Path(resume_from_checkpoint)) and None)
-            self._resumed = Path(resume_from_checkpoint) if resume_from_checkpoint else None
+            resumed = None if resume_from_checkpoint is False else on_main(Ranks.joined(), lambda: self._newest(run))
+            self._resumed = resumed
             stop = open_.enter_context(StopSignals() if settings.world_size == 1 else contextlib.nullcontext())
             callback = _Between(self, stop)
             self.add_callback(callback)
             try:
-                result = super().train(str(resume_from_checkpoint) if self._resumed else None, *args, **options)
+                result = super().train(resumed and str(resumed), *args, **options)
             finally:
                 self.remove_callback(callback)
             if stop is not None and stop.number and self.state.global_step < self.state.max_steps:
@@ -206,22 +207,6 @@ class ExactResume:
         checkpoint.compare(path, about, self._about())
         print(f"Resuming from {path}.", file=sys.stderr, flush=True)
         return path
-
-    def _agree(self, do: Any) -> Any:
-        """The result of `do()` of the first process, in all of them; its error in all of them."""
-        result: list[Any] = [None, None]
-        if self.is_world_process_zero():
-            try:
-                result = [do(), None]
-            except (CheckpointError, DamageError) as error:
-                result = [None, error]
-        if self.args.world_size > 1:
-            broadcast_object_list(result)
-        if isinstance(result[1], DamageError):
-            raise CheckpointError(f"The checkpoint cannot be used: {result[1]}. Use another one.")
-        if result[1] is not None:
-            raise result[1]
-        return result[0]
 
 
 class _Between(TrainerCallback):

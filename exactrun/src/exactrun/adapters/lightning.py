@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 try:
@@ -37,6 +36,7 @@ except ModuleNotFoundError:
 from exactrun import checkpoint
 from exactrun.adapters.epochs import keyed
 from exactrun.errors import TrainingError
+from exactrun.ranks import Ranks
 from exactrun.state import generators_now, restored, set_generators, values
 
 TENSORS = "state_dict"
@@ -140,10 +140,7 @@ class ExactResume(Callback):
         if ended and batches:  # max_steps or a callback ended it within an epoch, which the Trainer counts as complete
             for each in (loops["epoch_progress"]["total"], loops["epoch_progress"]["current"]):
                 each |= {name: each[name] - 1 for name in ("processed", "completed")}
-        generators = [generators_now()]
-        if trainer.world_size > 1:
-            generators *= trainer.world_size
-            dist.all_gather_object(generators, generators_now())
+        generators = Ranks.joined().gather(generators_now())
         weights = {name: one for name, one in state.pop(TENSORS).items() if isinstance(one, torch.Tensor)}
         state = {name: one for name, one in state.items() if not LEFT_OUT.fullmatch(name)}
         metrics = {name: one.detach().clone() for name, one in trainer.callback_metrics.items()}
