@@ -24,7 +24,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from exactrun import checkpoint
 from exactrun.checkpoint import CheckpointError, load_weights
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
@@ -245,8 +244,8 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("end", [0, None])
 def test_a_script_that_calls_exit_does_not_hide_that_its_last_save_failed(end: int | None, tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.wait = lambda: checkpoint.write(tmp_path, 1, {}, 1 << 60, about={}, keep=1, metric=None)
-    with pytest.raises(CheckpointError, match="free"), run:
+    run._unsaved = CheckpointError("Free some space.", "full")
+    with pytest.raises(CheckpointError, match="Free"), run:
         sys.exit(end)
 
 
@@ -629,14 +628,6 @@ def test_a_metric_of_torchmetrics_keeps_its_sums(tmp_path: Path) -> None:
 
 def test_an_error_in_a_notebooks_cell_repeats_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exactrun.run.INTERACTIVE", True)
-    write = checkpoint.write
-
-    def slow_write(run: Path, step: int, *arguments: Any, **options: Any) -> None:
-        if step == 5:  # the last one before the error: it is still being written when the cell runs again
-            time.sleep(1)
-        write(run, step, *arguments, **options)
-
-    monkeypatch.setattr(checkpoint, "write", slow_write)
     steps: list[int] = []
 
     def cell(run: Run, fails_at: int = 0) -> None:

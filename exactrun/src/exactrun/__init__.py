@@ -3,7 +3,6 @@
     run         a run of a training loop, which resumes exactly (passes, streams, state, shards, checks, settings)
     data        batches and samples whose random numbers depend only on a key (seeds, vector_math, workers)
     checkpoint  checkpoints that are verified when they are loaded (hashed)
-    saver       saving while training continues (memory)
     folder      the folder of a run, its settings and versions (environment)
     metrics     the metrics of a run, as JSON lines
     observer    what follows a run: trackers, monitors, profilers

@@ -21,7 +21,6 @@ import shutil
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +44,6 @@ NEW_RUN = "or start a new run in another folder"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
 UNCHANGED = "Earlier checkpoints are unchanged."
-Contents = dict[str, Callable[[Any], object]]  # for each file, what writes it to a file object
 Result = TypeVar("Result")
 DISK = {  # what to do about an error of the file system
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
@@ -114,28 +112,10 @@ def save(
     Raises:
         CheckpointError: it cannot be saved; earlier checkpoints are unchanged.
     """
-    return write(run, step, *prepare(weights, state, keep), about=about, keep=keep, metric=metric)
-
-
-def prepare(weights: Mapping[str, Tensor], state: dict[str, Any], keep: int) -> tuple[Contents, int]:
-    """The files and their size. CheckpointError for what a checkpoint cannot hold."""
     if keep < 1:
         raise CheckpointError(f"keep is {keep}, but must be at least 1.")
     values = {WEIGHTS: dict(weights), STATE: state}
     needed = sum((storages(values[WEIGHTS], "weights") | storages(state, "state")).values())
-    return {name: partial(dump, one) for name, one in values.items()}, needed
-
-
-def dump(values: dict[str, Any], file: Any) -> None:
-    """torch.save without its checksums: the manifest has better ones."""
-    with config.patch({"save.compute_crc32": False}):
-        torch.save(values, file)
-
-
-def write(
-    run: Path, step: int, contents: Contents, needed: int, *, about: dict[str, Any], keep: int, metric: float | None
-) -> Path:
-    """`save`, after `prepare`."""
     folder = run / FOLDER
     path = folder / f"step-{step:08d}"
     spare = folder / f".step-{step:08d}{SPARE}"
@@ -144,9 +124,10 @@ def write(
         check_room(folder, needed)
         try:
             spare.mkdir()
-            for name, put in contents.items():
-                with (spare / name).open("xb") as file:
-                    put(file)
+            for name, one in values.items():
+                # Without torch.save's checksums: the manifest has better ones.
+                with (spare / name).open("xb") as file, config.patch({"save.compute_crc32": False}):
+                    torch.save(one, file)
             seal(spare, step, about, metric)
             place(spare, path)
         except BaseException:

@@ -45,7 +45,6 @@ from exactrun.observer import Observer, Observers
 from exactrun.passes import SEQUENCES, Items, Sources
 from exactrun.progress import Progress, announce
 from exactrun.ranks import Ranks
-from exactrun.saver import Saver
 from exactrun.seeds import KINDS
 from exactrun.settings import Settings, changed, different, in_words, optimizer_settings
 from exactrun.state import (
@@ -188,7 +187,7 @@ class Run:
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._lowest: float | None = self.saved.state.get("best") if self.saved else None  # of the metric `best`
         self._score: float | None = None  # its value in the present step
-        self._saver: Saver | None = None
+        self._unsaved: CheckpointError | None = None  # why the last save failed: the disk is full
         self._due = False
         self._next_save = time.monotonic() + OFTEN
         self._optimizers = dict[str, Optimizer]()
@@ -490,7 +489,7 @@ class Run:
         self._stop = None
         self._signals.close()
         if stop is not None and stop.number:
-            self.wait()
+            self.check_saved()
             self._status = "stopped"
             raise stop.ending()
 
@@ -530,7 +529,7 @@ class Run:
             if self._trial is not None:
                 self._trial.saved(self)
         if number:
-            self.wait()
+            self.check_saved()
             self._stop.number = number
             self._status = "stopped"
             name = signal.Signals(number).name
@@ -574,15 +573,14 @@ class Run:
             "it, or use another folder."
         )
 
-    def wait(self) -> None:
-        """Complete the last save; CheckpointError if it fails."""
-        if self._saver is not None:
-            self._saver.wait()
-            for message in self._saver.messages():
-                self.say(message)
+    def check_saved(self) -> None:
+        """Raise CheckpointError if the last save failed, since the disk is full."""
+        if self._unsaved is not None:
+            raise self._unsaved
 
     def finish(self) -> None:
-        """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
+        """Complete the trackers; CheckpointError if the last save failed. Called when the script ends, if it was not
+        before."""
         if self._ended:
             return
         self._ended = True
@@ -594,7 +592,7 @@ class Run:
         self._hook.remove()
         atexit.unregister(self._at_exit)
         try:
-            self.wait()
+            self.check_saved()
         except CheckpointError:
             self._status = "failed"
             raise
@@ -605,7 +603,7 @@ class Run:
             self.files.__exit__()
 
     def abandon(self) -> None:
-        """End, for a notebook in which the run is created again: its last save is completed before that reads it."""
+        """End, for a notebook in which the run is created again."""
         self._status = "failed"
         try:
             self.finish()
@@ -643,6 +641,8 @@ class Run:
                 raise CheckpointError(
                     f"{self.folder} was saved after a step of {name}, which is not kept yet: keep it before the loop."
                 )
+        if text := checks.missing(self._objects):
+            self.say(text)
         self.saved = None  # what is kept from now on starts with its own values
         self._stop = self._signals.enter_context(StopSignals())
         self.progress.begin(self._completed)
@@ -705,8 +705,6 @@ class Run:
             "this run",
         )
         ranks = self._of_all_ranks(mine)
-        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects)):
-            self.say(text)
         weights = dict[str, Tensor]()
         kept = dict[str, Any]()
         for name, one in self._objects.items():
@@ -726,17 +724,32 @@ class Run:
                 weights |= {prefix + key: each.detach() for key, each in tensors.items()}
             kept[name] = plain(state, name)
         if self.ranks.main:
-            if self._saver is None:
-                self._saver = Saver(self.folder, about={}, keep=self.kept_checkpoints)
-            self._saver.about = self._about()  # a loop's body may keep other objects now
             state = {"kept": kept, "ranks": ranks, "metrics": self.metrics, "settings": as_json(self.settings)}
-            state["best"] = self._lowest
-            self._saver.save(self._completed, weights, state, None if self._score is None else float(self._score))
-            for message in self._saver.messages():
-                self.say(message)
+            self._write(weights, state | {"best": self._lowest})
         self._due = False
         now = time.monotonic()
         self._next_save = now + max(OFTEN, SHARE * (now - began))
+
+    def _write(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Write a checkpoint. While the disk is full, training continues, and each save tries again."""
+        step = self._completed
+        metric = None if self._score is None else float(self._score)
+        options = {"about": self._about(), "keep": self.kept_checkpoints, "metric": metric}
+        try:
+            checkpoint.save(self.folder, step, weights, state, **options)
+        except CheckpointError as error:
+            if not error.full:
+                raise
+            if self._unsaved is None:
+                self.say(
+                    f"Step {step} was not saved: {error.full}. Training continues, and the next save tries again. "
+                    f"{checkpoint.UNCHANGED}"
+                )
+            self._unsaved = error
+        else:
+            if self._unsaved is not None:
+                self.say(f"There is space again: step {step} is saved.")
+            self._unsaved = None
 
     def _of_all_ranks(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
         """The states of all ranks; as files, since pickle cannot load tensors of unsigned integers."""

@@ -71,9 +71,7 @@ class ExactResume:
             CheckpointError: no checkpoint can be used, or another process uses `output_dir`.
         """
         if not isinstance(resume_from_checkpoint, (bool, type(None))):
-            raise TrainingError(
-                "A run continues from the newest checkpoint in `output_dir`: copy another one there."
-            )
+            raise TrainingError("A run continues from the newest checkpoint in `output_dir`: copy another one there.")
         settings = self.args
         if settings.save_only_model:
             raise TrainingError("save_only_model leaves out what a run needs to resume: set it to False.")

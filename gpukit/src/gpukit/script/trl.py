@@ -240,7 +240,7 @@ def fit(trainer: Trainer, settings: RunSettings, *, merge: bool = False) -> None
             trainer.add_callback(_Between(trainer, settings.eval_steps))
             trainer.train()
             next(trainer.batches, None)  # the loops end
-        run.wait()
+        run.check_saved()
         if not runs.finished(run.files, run.completed):
             folders = trainer.export(run.folder, merge)
             run.say(f"Saved the adapter{' and the merged model' * merge}: {', '.join(map(str, folders))}")
