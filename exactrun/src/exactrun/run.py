@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from exactrun import checkpoint, checks, shards, streams, trial
+from exactrun import checkpoint, checks, shards, trial, workers
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError, check_finite, end
@@ -156,7 +156,7 @@ class Run:
         folder = Path(folder)
         if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
             earlier.abandon()
-        streams.watch_loaders()
+        workers.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
             folder = self._trial.folder(folder)
@@ -312,7 +312,8 @@ class Run:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
 
         `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the batch; a range,
-        list, or tuple; a stream with or without state (streams.py). The result has its length.
+        list, or tuple; or a stream, which a resumed run reads again from the start of the pass. The result has its
+        length.
         """
         return _Numbered(self, source, self._loop(source), start)
 

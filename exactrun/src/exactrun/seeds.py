@@ -19,7 +19,6 @@ WORD = 0xFFFF_FFFF_FFFF_FFFF
 ORDER = 1
 SAMPLE = 2
 COLLATE = 3
-STEP = 4
 # The generators behind the functions of torch (on the CPU), `random`, and numpy.random. (`torch.manual_seed` seeds
 # every backend and takes 80 us; a sample is loaded on the CPU and needs one.)
 GLOBAL = (torch.default_generator, random.seed.__self__, numpy.random.mtrand._rand)

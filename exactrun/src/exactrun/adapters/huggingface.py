@@ -7,7 +7,7 @@ A run that was killed gives the same losses, weights, and optimizer as an uninte
 middle of an epoch, with dropout, random augmentation, accumulation, and any number of loader workers.
 
 - The order of an epoch follows from the seed and the epoch; the numbers that a sample draws, from those and its index.
-- Each part of a step draws from generators that are seeded with the seed, the step, the part, and the rank.
+- The generators continue as the Trainer saves and restores them: loading data does not change them.
 - A checkpoint is the Trainer's own folder `checkpoint-N`, with all that it contains. Its manifest of sizes and SHA-256,
   which is checked when it is loaded, is empty until all else is written; older checkpoints are removed only then.
 - The sums that the Trainer keeps between two logged steps are saved with it, and so are stateful callbacks.
@@ -42,7 +42,6 @@ from exactrun.errors import TrainingError
 from exactrun.folder import on_main
 from exactrun.hashed import verify
 from exactrun.ranks import Ranks
-from exactrun.seeds import STEP, mix, seed_all
 from exactrun.stop import StopSignals
 
 NAME = re.compile(r"checkpoint-(\d+)")
@@ -61,7 +60,6 @@ class ExactResume:
     """Put this before a Trainer in the bases of a class, or use `exact`."""
 
     _resumed: Path | None = None
-    _part = (-1, 0)  # the step, and the number of the part in it
 
     def train(self, resume_from_checkpoint: bool = True, *args: Any, **options: Any) -> Any:
         """Train from the newest valid checkpoint, if there is one; from the beginning, if `resume_from_checkpoint` is
@@ -110,17 +108,6 @@ class ExactResume:
             raise TrainingError("dispatch_batches gives one process all data: set it to False in accelerator_config.")
         options = keyed(prepared.base_dataloader, self._data_seed())
         return DataLoaderShard(device=prepared.device, _non_blocking=prepared._non_blocking, **options)
-
-    def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
-        """Seed the generators, then compute this part of the step."""
-        step = self.state.global_step
-        part = self._part[1] + 1
-        self._part = (step, part if step == self._part[0] else 0)
-        seed = mix(STEP, self.args.seed, step, self.args.process_index)
-        seed = mix(self._part[1], state=seed) if self._part[1] else seed
-        seed_all(seed)
-        torch.manual_seed(seed)  # of all devices
-        return super().training_step(*args, **options)
 
     def _data_seed(self) -> int:
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
