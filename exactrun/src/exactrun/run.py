@@ -196,8 +196,6 @@ class Run:
         self._kept_with: dict[str, Settings] = {}  # and after it was kept
         self._began_with: dict[str, Settings] | None = None  # where the loops begin, in a run that is new
         self._own_settings: dict[str, Settings] = {}  # those that this run shall use instead of the saved ones
-        self._back = set[str]()  # what is restored
-        self._kept_in = dict[str, int]()  # by name, the steps completed when it was kept; a loop may keep it again
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
         self.progress = Progress(self.last, shown=shown)
@@ -241,7 +239,6 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
-            self._kept_in[name] = self._completed
             if isinstance(one, Optimizer) and not self._loops:
                 self._made_with[name] = optimizer_settings(one)
             if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
@@ -250,18 +247,9 @@ class Run:
                 self._restore_object(name, one)
             if name in self._made_with:
                 self._kept_with[name] = optimizer_settings(one)
-        self._check_names()
         kept = {name: one for name, one in self._objects.items() if isinstance(one, Optimizer)}
         self._optimizers = {name: getattr(one, "optimizer", one) for name, one in kept.items()}  # accelerate wraps them
         self._restore_generators()
-
-    def _check_names(self) -> None:
-        """In checkpoints, the names of weights begin with that of their module, except those of `model`."""
-        modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
-        parts = dict(modules["model"].named_children()) if "model" in modules else {}
-        for name in parts.keys() & modules.keys():
-            if unwrapped(parts[name]) is not modules[name]:
-                raise TrainingError(f"run.keep: a part of model is called {name} too: use another name for the other.")
 
     def state(self, **values: Any) -> SimpleNamespace:
         """Keep values that the script changes: `state = run.state(best=inf, step=0)`, and later `state.step += 1`.
@@ -351,7 +339,7 @@ class Run:
         if state:
             self._set_kept_generators(state["owned"])
         loop.owned = self._kept_generators()
-        if position and ("outline" in position) != (epochs or isinstance(source, SEQUENCES)):
+        if position and ("sequence" in position) != (epochs or isinstance(source, SEQUENCES)):
             raise self._other_loops()
         loop.batches = Items(source, position) if epochs else self._sources.begin(source, loop.key, position)
         if not isinstance(loop.batches, Items):
@@ -637,11 +625,9 @@ class Run:
         """Before the first step ends: from here on, signals wait for the end of a step."""
         if self._pending:
             raise self._other_loops()
-        for name in self._mine.pop("stepped", ()):
-            if name not in self._back:
-                raise CheckpointError(
-                    f"{self.folder} was saved after a step of {name}, which is not kept yet: keep it before the loop."
-                )
+        kept = self.saved.state["kept"] if self.saved else {}
+        if lost := sorted(kept.keys() - self._objects.keys()):
+            raise CheckpointError(f"{self.folder} was saved with {lost[0]}: keep it before the loop of this step, too.")
         if text := checks.missing(self._objects):
             self.say(text)
         self.saved = None  # what is kept from now on starts with its own values
@@ -685,11 +671,8 @@ class Run:
     def _save(self, loops: list[dict[str, Any]] | None = None) -> None:
         """Save the state after a step; with `loops`, after the last epoch."""
         began = time.monotonic()
-        stepped = []
         if loops is None:
             loops = [self._describe(loop) for loop in self._loops]
-            step = self._completed - 1
-            stepped = sorted(name for name, at in self._stepped.items() if at == step and self._kept_in[name] != step)
         mine = plain(
             {
                 "loops": loops,
@@ -697,7 +680,6 @@ class Run:
                 "seeds": self.seeds,
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
-                "stepped": stepped,
                 "made_with": self._made_with,
                 "began_with": self._began_with or {},
                 "values": self._values_now(),
@@ -713,16 +695,14 @@ class Run:
                 inner = unwrapped(one)
                 parameters = shards.local([*inner.parameters()])
                 check_finite(f"a weight of {name}", parameters, self._completed, self.ranks)
-                buffers = shards.local([*inner.buffers()])
-                check_finite(f"a buffer of {name}", buffers, self._completed, self.ranks, infinite=True)
             state = shards.whole(capture(one, name), self.ranks.main)
             if not self.ranks.main:
                 continue
             if isinstance(one, nn.Module):
-                prefix = "" if name == "model" else f"{name}."
-                tensors = {key: each for key, each in state.items() if isinstance(each, Tensor)}
-                state = {key: each for key, each in state.items() if key not in tensors}
-                weights |= {prefix + key: each.detach() for key, each in tensors.items()}
+                state = {key: each.detach() if isinstance(each, Tensor) else each for key, each in state.items()}
+            if name == "model" and isinstance(one, nn.Module):
+                weights = {key: each for key, each in state.items() if isinstance(each, Tensor)}
+                state = {key: each for key, each in state.items() if key not in weights}
             kept[name] = plain(state, name)
         if self.ranks.main:
             state = {"kept": kept, "ranks": ranks, "metrics": self.metrics, "settings": as_json(self.settings)}
@@ -827,10 +807,8 @@ class Run:
         if isinstance(one, nn.Module):
             wanted = {name: checkpoint.fingerprint(unwrapped(one))}
             checkpoint.compare(saved.path, saved.about, wanted)
-            prefix = "" if name == "model" else f"{name}."
-            state |= {key.removeprefix(prefix): each for key, each in saved.weights.items() if key.startswith(prefix)}
+            state |= saved.weights if name == "model" else {}
         put_back(one, state, name)
-        self._back.add(name)
         if isinstance(one, nn.Module):
             set_modes(one, self._mine.get("modes", {}).get(name))
 

@@ -13,9 +13,8 @@ middle of an epoch, with dropout, random augmentation, accumulation, and any num
 - The sums that the Trainer keeps between two logged steps are saved with it, and so are stateful callbacks.
 - In one process, SIGINT, SIGTERM, and SIGUSR1 end training after the step, with a checkpoint.
 
-Not covered: data sets without indices (streams), which the Trainer reads again from their beginning, DeepSpeed,
-`auto_find_batch_size`, and trainers whose samples come from generation (GRPO). `output_dir` must be on a disk that all
-processes share.
+Not covered: data sets without indices (streams), DeepSpeed, `auto_find_batch_size`, and trainers whose samples come
+from generation (GRPO). `output_dir` must be on a disk that all processes share.
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ import contextlib
 import re
 import shutil
 import sys
-import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from accelerate.data_loader import DataLoaderShard
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import rotate_checkpoints
 
@@ -97,13 +95,6 @@ class ExactResume:
     def get_train_dataloader(self) -> DataLoader:
         """The same batches, with an order and random numbers that follow from the seed and the epoch."""
         prepared = super().get_train_dataloader()
-        if isinstance(prepared.dataset, IterableDataset):
-            warnings.warn(
-                f"{type(prepared.dataset).__name__} is a stream: to resume, it is read again from its beginning. Its "
-                "order and random numbers are not covered by exact resume.",
-                stacklevel=2,
-            )
-            return prepared
         if not isinstance(prepared, DataLoaderShard):
             raise TrainingError("dispatch_batches gives one process all data: set it to False in accelerator_config.")
         options = keyed(prepared.base_dataloader, self._data_seed())

@@ -114,12 +114,6 @@ class ExactResume(Callback):
             done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
             self._save(trainer, done if done < trainer.num_training_batches else 0, ended=True)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore the generators of a run that was already finished, as they were at its end."""
-        if self.kept:
-            set_generators(restored(self.kept["generators"][trainer.global_rank]))
-            self.kept = {}
-
     def _about(self, trainer: Trainer) -> dict[str, Any]:
         return {
             "samples": len(self.batches.dataset),
