@@ -24,7 +24,6 @@ from exactrun.fits import Fits
 from exactrun.metrics import read as read_metrics
 from exactrun.observer import Observer
 from exactrun.run import Run
-from exactrun.seeds import numpy_generator, seed_all
 
 __all__ = [
     "CheckpointError",
@@ -34,7 +33,5 @@ __all__ = [
     "Run",
     "TrainingError",
     "load_weights",
-    "numpy_generator",
     "read_metrics",
-    "seed_all",
 ]

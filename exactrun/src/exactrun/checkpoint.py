@@ -31,7 +31,7 @@ from torch.utils.serialization import config
 from exactrun.hashed import DamageError, entry, readable, sync, verify
 from exactrun.shards import like
 
-FORMAT = 2
+FORMAT = 3
 FOLDER = "checkpoints"
 LOCK = ".lock"
 MANIFEST = "manifest.json"

@@ -51,8 +51,8 @@ class Keyed(Dataset):
     batch of the samples, and may draw as well (masks, mixup). A loader without batches asks for (key, index).
 
     Seeded are the global generators of torch (CPU), `random`, and NumPy, and those that the data set, its transforms,
-    and `collate` hold or name in their modules. A generator that a sample creates itself cannot be seeded here (use
-    `numpy_generator`), nor can the operating system's. All other attributes are the data set's.
+    and `collate` hold or name in their modules. A generator that a sample creates itself cannot be seeded here: use
+    `numpy.random.default_rng(numpy.random.randint(2**63))`. All other attributes are the data set's.
     """
 
     def __init__(self, dataset: Dataset, collate: Callable[[Any], Any] = default_collate) -> None:

@@ -155,7 +155,8 @@ class Run:
         self.settings = settings or {}
         folder = Path(folder)
         if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
-            earlier.abandon()
+            earlier._status = "failed"
+            earlier.finish()
         workers.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
@@ -174,6 +175,7 @@ class Run:
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
         self._objects: dict[str, Any] = {}
+        self._names = set(self.saved.state["kept"]) if self.saved else set[str]()  # of the objects in it
         self._values: dict[str, _Values] = {}
         self._loops = list[Loop]()
         self._inner = list[Any]()
@@ -580,24 +582,13 @@ class Run:
             self._loops.pop().batches.close()
         self._hook.remove()
         atexit.unregister(self._at_exit)
-        try:
-            self.check_saved()
-        except CheckpointError:
+        if self._unsaved is not None:
             self._status = "failed"
-            raise
-        finally:
-            self._signals.close()
-            for sentence in self._observers.close(self._status):
-                print(sentence, file=sys.stderr, flush=True)
-            self.files.__exit__()
-
-    def abandon(self) -> None:
-        """End, for a notebook in which the run is created again."""
-        self._status = "failed"
-        try:
-            self.finish()
-        except CheckpointError as failed:
-            self.say(str(failed))
+        self._signals.close()
+        for sentence in self._observers.close(self._status):
+            print(sentence, file=sys.stderr, flush=True)
+        self.files.__exit__()
+        self.check_saved()
 
     def _at_exit(self) -> None:
         if getattr(sys, "last_value", None) is not None:  # the error that ends the script
@@ -625,8 +616,7 @@ class Run:
         """Before the first step ends: from here on, signals wait for the end of a step."""
         if self._pending:
             raise self._other_loops()
-        kept = self.saved.state["kept"] if self.saved else {}
-        if lost := sorted(kept.keys() - self._objects.keys()):
+        if lost := sorted(self._names - self._objects.keys()):
             raise CheckpointError(f"{self.folder} was saved with {lost[0]}: keep it before the loop of this step, too.")
         if text := checks.missing(self._objects):
             self.say(text)

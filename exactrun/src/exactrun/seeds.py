@@ -44,16 +44,6 @@ def mix(*numbers: int, state: int = 0) -> int:
     return state
 
 
-def seed_all(seed: int) -> None:
-    """Seed torch's CPU generator, `random` and NumPy's legacy functions from an integer, modulo 2**64; about 7 us."""
-    seed_these((), seed)
-
-
-def seed_these(these: Iterable[Any], number: int) -> None:
-    """Seed the global generators, as `seed_all` does, and these."""
-    Seeds(these).seed(number & WORD)
-
-
 def snapshot() -> tuple[Any, ...]:
     """The states of this process's global generators: torch's for the CPU, that of `random`, NumPy's legacy one."""
     return tuple(one.state() for one in _GLOBAL)
@@ -73,14 +63,6 @@ def generator_state(generator: Any) -> Any:
 def restore_generator(generator: Any, state: Any) -> None:
     """Restore the state from `generator_state`."""
     _source(generator).restore(state)
-
-
-def numpy_generator() -> numpy.random.Generator:
-    """A NumPy Generator for one sample, derived from its seed: to be created inside `dataset[index]`.
-
-    `numpy.random.default_rng()` would use a seed from the operating system, so runs could not be repeated.
-    """
-    return numpy.random.default_rng(numpy.random.randint(0, 2**63, dtype=numpy.int64))
 
 
 class Seeds:

@@ -25,7 +25,7 @@ from exactrun import workers
 from exactrun.checks import digest
 from exactrun.data import Begin, DataError
 from exactrun.progress import announce
-from exactrun.seeds import Seeds, generators, mix, seed_these, walk
+from exactrun.seeds import Seeds, generators, mix, walk
 
 
 class Pass(Iterator[Any]):
@@ -145,4 +145,4 @@ def _seed(source: Any, key: int) -> None:
             elif hasattr(part, "epoch"):
                 part.epoch = seed
                 part.deterministic = True
-    seed_these(_held(source), key)
+    Seeds(_held(source)).seed(key)
