@@ -175,7 +175,6 @@ class Run:
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
         self._objects: dict[str, Any] = {}
-        self._names = set(self.saved.state["kept"]) if self.saved else set[str]()  # of the objects in it
         self._values: dict[str, _Values] = {}
         self._loops = list[Loop]()
         self._inner = list[Any]()
@@ -616,8 +615,8 @@ class Run:
         """Before the first step ends: from here on, signals wait for the end of a step."""
         if self._pending:
             raise self._other_loops()
-        if lost := sorted(self._names - self._objects.keys()):
-            raise CheckpointError(f"{self.folder} was saved with {lost[0]}: keep it before the loop of this step, too.")
+        if lost := [name for name in self._mine.get("stepped", ()) if name not in self._objects]:
+            raise CheckpointError(f"{self.folder} was saved after a step of {lost[0]}: keep it before this loop, too.")
         if text := checks.missing(self._objects):
             self.say(text)
         self.saved = None  # what is kept from now on starts with its own values
@@ -670,6 +669,7 @@ class Run:
                 "seeds": self.seeds,
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
+                "stepped": [name for name, step in self._stepped.items() if step == self._completed - 1],
                 "made_with": self._made_with,
                 "began_with": self._began_with or {},
                 "values": self._values_now(),
