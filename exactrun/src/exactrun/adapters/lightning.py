@@ -77,6 +77,7 @@ class ExactResume(Callback):
                 "ExactResume needs the data too: trainer.fit(model, exact.loader(loader)), or exact.loader(...) as the "
                 "result of train_dataloader."
             )
+        self.ranks = Ranks.joined()
         self.batches.trainer = trainer
         self.batches.order.rank = trainer.global_rank
         self.batches.order.world = trainer.world_size
@@ -134,7 +135,7 @@ class ExactResume(Callback):
         if ended and batches:  # max_steps or a callback ended it within an epoch, which the Trainer counts as complete
             for each in (loops["epoch_progress"]["total"], loops["epoch_progress"]["current"]):
                 each |= {name: each[name] - 1 for name in ("processed", "completed")}
-        generators = Ranks.joined().gather(generators_now())
+        generators = self.ranks.gather(generators_now())
         weights = {name: one for name, one in state.pop(TENSORS).items() if isinstance(one, torch.Tensor)}
         state = {name: one for name, one in state.items() if not LEFT_OUT.fullmatch(name)}
         metrics = {name: one.detach().clone() for name, one in trainer.callback_metrics.items()}
