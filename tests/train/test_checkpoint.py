@@ -240,7 +240,7 @@ def damage(path: Path, what: str) -> None:
         shutil.move(path, path.with_name("step-00000099"))
     else:  # another format, and every sum right
         _, _, below = (path / "manifest.json").read_bytes().partition(b"\n")
-        below = below.replace(b'"format": 2', b'"format": 7')
+        below = below.replace(f'"format": {checkpoint.FORMAT}'.encode(), b'"format": 7')
         first = f'{{"sha256 of the lines below": "{hashlib.sha256(below).hexdigest()}",\n'
         (path / "manifest.json").write_bytes(first.encode() + below)
 

@@ -139,13 +139,9 @@ def _source(generator: Any, place: int = 0) -> _Source:
     shift = place * 0x9E3779B97F4A7C15
     if isinstance(generator, numpy.random.Generator):
         bits = generator.bit_generator
-        like = type(bits)(0).state
 
         def seed_bits(number: int) -> None:
-            number = number + shift & WORD
-            if "inc" in like["state"]:  # of a PCG64 (the default); to create one takes 7 us
-                like["state"]["state"] = number << 64 | mix(number)
-            bits.state = like if "inc" in like["state"] else type(bits)(number).state
+            bits.state = type(bits)(number + shift & WORD).state
 
         return _Source(generator, seed_bits, lambda: bits.state, partial(setattr, bits, "state"))
     if isinstance(generator, torch.Generator):
