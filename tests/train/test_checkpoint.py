@@ -273,7 +273,7 @@ def test_one_of_another_version_is_kept_and_told(tmp_path: Path) -> None:
     path = put(tmp_path, 2)
     damage(path, "format")
     for read in (lambda: newest(tmp_path, about=ABOUT), lambda: load(path)):
-        with pytest.raises(CheckpointError, match=r"has format 7.*reads format 2"):
+        with pytest.raises(CheckpointError, match=r"has format 7.*reads format \d"):
             read()
     put(tmp_path, 3)
     assert path.is_dir()

@@ -1,18 +1,9 @@
 """A batch that does not fit in memory is computed again, in smaller parts.
 
-    fits = Fits(model)
-    run.keep(fits=fits)
-    for _, (inputs, labels) in run.enumerate(loader):
-        optimizer.zero_grad()
-        for attempt in fits(inputs, labels):
-            with attempt:
-                total = 0.0
-                for share, (some, theirs) in attempt:
-                    loss = share * cross_entropy(model(some), theirs)
-                    loss.backward()
-                    total += loss.detach()
-        optimizer.step()
-        run.step(loss=total)
+    for attempt in fits(inputs, labels):
+        with attempt:
+            for share, (some, theirs) in attempt:
+                (share * cross_entropy(model(some), theirs)).backward()
 
 The gradient is that of the whole batch, except for rounding, if the loss is a mean over the samples, each of which is
 computed alone; `fits.check` finds out whether it is. If it is a sum, it is added up without `share`; if it is a mean
