@@ -71,6 +71,7 @@ def test_a_name_is_resumed_and_without_resume_a_new_run_starts(start) -> None:
     save(run)
     assert start("a").path == run.path
     other = start("a", resume=False)
+    assert start("a", resume=False).path != other.path  # in the same second
     assert other.path.name.startswith("a-2") and not checkpoint.exists(other.path)
     assert start(other.path.name).path == other.path
 

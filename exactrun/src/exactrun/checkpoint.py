@@ -242,7 +242,9 @@ def _lock(path: Path) -> int:
     except (BlockingIOError, PermissionError):
         os.close(file)
         run = path.parents[1]
-        raise CheckpointError(f"Another process writes to {run}: wait until it ends, or use another folder.") from None
+        raise CheckpointError(
+            f"Another process writes to {run}: wait until it ends, or use another folder (--name of a project's script)."
+        ) from None
     except OSError:
         pass  # a file system without locks
     return file
