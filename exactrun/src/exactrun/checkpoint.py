@@ -243,7 +243,7 @@ def _lock(path: Path) -> int:
         os.close(file)
         run = path.parents[1]
         raise CheckpointError(
-            f"Another process writes to {run}: wait until it ends, or use another folder (--name of a project's script)."
+            f"Another process writes to {run}: wait until it ends, or use another folder (--name, in a project)."
         ) from None
     except OSError:
         pass  # a file system without locks
