@@ -110,8 +110,7 @@ class Run:
     follows from the "batch" that they are in, or from the pass and the "sample" alone, also with another batch size or
     number of processes; that takes at least 10 us for each. `other_processes`: resume a run of another number of
     processes, which then continues, but with other numbers. `settings`: of this run, stored in run.json. `observers`:
-    what follows the run (observer.py). `progress`: print steps, loss, and
-    rate; None: on a terminal.
+    what follows the run (observer.py). `progress`: print steps, loss, and rate; None: on a terminal.
 
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
 

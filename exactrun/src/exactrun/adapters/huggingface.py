@@ -96,7 +96,10 @@ class ExactResume:
         """The same batches, with an order and random numbers that follow from the seed and the epoch."""
         prepared = super().get_train_dataloader()
         if not isinstance(prepared, DataLoaderShard):
-            raise TrainingError("dispatch_batches gives one process all data: set it to False in accelerator_config.")
+            raise TrainingError(
+                "Streams and dispatch_batches are not supported, which give one process all data: use a data set with "
+                "indices, and dispatch_batches=False in accelerator_config."
+            )
         options = keyed(prepared.base_dataloader, self._data_seed())
         return DataLoaderShard(device=prepared.device, _non_blocking=prepared._non_blocking, **options)
 
