@@ -35,7 +35,7 @@ class Trial:
         """A step ends; True saves it."""
 
     def saved(self, run: Any) -> None:
-        """A step is saved."""
+        """A step is saved, or is being saved by the run's thread."""
 
 
 def current() -> Trial | None:
