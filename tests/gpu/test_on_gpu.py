@@ -104,24 +104,6 @@ def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, A
     assert 0.6 < measured["share"] <= 1
 
 
-def test_profile_has_the_kernels_of_this_gpu(device: str, tmp_path: Any) -> None:
-    from types import SimpleNamespace
-
-    import torch
-
-    from gpukit.track.profile import OPERATORS, RECORDED, SKIPPED, TRACE, WARM_UP, Profile
-
-    x = torch.randn(512, 512, device=device)
-    profile = Profile()
-    profile.begin(SimpleNamespace(folder=tmp_path, say=print))
-    for _ in range(SKIPPED + WARM_UP + RECORDED + 1):
-        (x @ x).sum().item()
-        profile.step()
-    profile.close("finished")
-    assert (tmp_path / TRACE).stat().st_size > 1000
-    assert "Self CUDA" in (tmp_path / OPERATORS).read_text(encoding="utf-8")
-
-
 def test_the_traced_memory_is_that_of_this_gpu(device: str, measured: dict[str, Any]) -> None:
     """At most 20 % more than the allocator reserves for five steps, and never more than 5 % less."""
     from types import SimpleNamespace

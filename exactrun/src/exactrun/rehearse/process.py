@@ -74,7 +74,7 @@ class Script:
                 "rehearse that."
             )
         if not module and not Path(words[0]).is_file():
-            raise UsageError(f"{words[0]} is not a Python script: use train.py, -m package.train, or torchrun.")
+            raise UsageError(f"{words[0]} is no file here: use train.py, -m package.train, or torchrun.")
         return cls(words[0], words[1:], module, ranks)
 
 

@@ -49,8 +49,6 @@ class RunSettings:
     """Number of newest checkpoints to keep, in addition to the best one."""
     log_steps: int = 50
     """Report loss and speed every this many steps, and more often at first."""
-    profile: bool = False
-    """Record a few steps with torch.profiler into the run's folder."""
     workers: int = 0
     """Data loader processes."""
     other_processes: bool = False

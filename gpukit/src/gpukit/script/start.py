@@ -73,7 +73,7 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
             f"--batch-size {size} cannot be shared evenly by {ranks.world} processes: use {least} instead."
         )
     options = {name: getattr(settings, name) for name in OF_RUN if hasattr(settings, name)}
-    options |= {"observers": [Report(chosen.line), *observers(profile=settings.profile)], "progress": True}
+    options |= {"observers": [Report(chosen.line), *observers()], "progress": True}
     return Start(
         chosen.device,
         chosen.dtype,
