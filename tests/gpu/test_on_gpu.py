@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import cases
 import pytest
 
 from gpukit.verify import exercises
-
-SCRIPT = [sys.executable, str(Path(__file__).parents[1] / "train/probed.py"), "--width", "8192"]
 
 
 def test_repeated_step_after_out_of_memory(device: str, measured: dict[str, Any]) -> None:
@@ -89,19 +85,6 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
     assert measured.get("gpu_memory_gb", 1) > 0.05 and measured.get("gpu_power_w", 1) > 1
     assert 10 < measured.get("gpu_temperature_c", 50) < 110
     assert len([name for name in measured if name.startswith("gpu_")]) >= 1
-
-
-def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, Any]) -> None:
-    """In 2 GiB of memory, of which it uses most."""
-    from gpukit.script.finder import OPTION, find, option_of
-    from gpukit.script.probe import measure
-
-    command = [*SCRIPT, "--device", device, "--samples", "10000000"]
-    lines = measured.setdefault("lines", [])
-    size = find(command, limit=2 << 30, say=lines.append)
-    found = measure([*command, *option_of(OPTION, size)], limit=2 << 30)
-    measured["share"] = found.peak / (2 << 30)
-    assert 0.6 < measured["share"] <= 1
 
 
 def test_the_traced_memory_is_that_of_this_gpu(device: str, measured: dict[str, Any]) -> None:

@@ -27,8 +27,8 @@ class RunSettings:
     """Stop after this many steps, counted from the beginning of the run."""
     max_minutes: float | None = None
     """Also stop after this many minutes of training, with a checkpoint; the same command then continues."""
-    batch_size: int | Literal["auto"] = 32
-    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured once."""
+    batch_size: int = 32
+    """Samples per step, over all processes."""
     lr: float = 1e-3
     """Learning rate after the warm-up. Another one applies from the checkpoint that is resumed."""
     seed: int = 0

@@ -64,14 +64,14 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
     if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    with choose_folder(settings, ranks) as run:
-        folder = run.path
-        size = batch_size(settings, run)
+    size = settings.batch_size
     if size % ranks.world:
         least = size - size % ranks.world or ranks.world
         raise TrainingError(
             f"--batch-size {size} cannot be shared evenly by {ranks.world} processes: use {least} instead."
         )
+    with choose_folder(settings, ranks) as run:
+        folder = run.path
     options = {name: getattr(settings, name) for name in OF_RUN if hasattr(settings, name)}
     options |= {"observers": [Report(chosen.line), *observers()], "progress": True}
     return Start(
@@ -91,17 +91,6 @@ def choose_folder(settings: RunSettings, ranks: Ranks) -> Folder:
     if tried := trial.current():
         return Folder(tried.folder(settings.output_dir), {})
     return on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load()))
-
-
-def batch_size(settings: RunSettings, run: Folder) -> int:
-    """Samples per step over all processes: as set, or the largest number that fits, which is measured once per run."""
-    if settings.batch_size != "auto":
-        return settings.batch_size
-    if "batch_size" not in run.facts:
-        from gpukit.script.finder import find
-
-        run.keep(batch_size=find())
-    return run.facts["batch_size"]
 
 
 class Report(Observer):
