@@ -54,6 +54,9 @@ class Difference:
     what: list[str] = field(default_factory=list)
     named: list[Named] = field(default_factory=list)
 
+    def __bool__(self) -> bool:
+        return bool(self.step or self.named)
+
 
 def training(known: dict[int, Row], other: dict[int, Row]) -> Difference:
     """The first of the other's steps in which training differs, and in what."""

@@ -108,8 +108,7 @@ class Rehearsal:
                 break
             before = kill
         self.written.put_back(self.scratch / "written")
-        found.kill = before
-        if found.failed or any(_differs(_difference(whole, ranks)) for _, ranks in resumed):
+        if found.failed or any(_difference(whole, ranks) for _, ranks in resumed):
             noises = self.noises(whole, list(kills), most)
             differences = [(kill, _difference(whole, ranks, noises)) for kill, ranks in resumed]
             found.kill, found.difference = next((one for one in differences if one[1].step), differences[-1])
@@ -150,10 +149,6 @@ def _difference(whole: list[list[Row]], ranks: list[list[Row]], noises: list[set
     ]
     found.sort(key=lambda one: (not one.step, one.step, not one.named))
     return found[0] if found else Difference()
-
-
-def _differs(one: Difference) -> bool:
-    return bool(one.step or one.named)
 
 
 def _without(named: list[compare.Named], names: set[str]) -> list[compare.Named]:
@@ -214,9 +209,8 @@ def _progress(text: str) -> None:
 
 def report(script: Script, found: list[Found]) -> tuple[int, str]:
     """The exit code, and what was found, in sentences."""
-    chosen = next((one for one in found if one.difference.step), None)
-    chosen = chosen or next((one for one in found if one.failed), None)
-    chosen = chosen or next((one for one in reversed(found) if one.difference.named), None)
+    worst = sorted(found, key=lambda one: (not one.difference.step, not one.failed))
+    chosen = next((one for one in worst if one.difference or one.failed), None)
     if chosen is None:
         kills = [_where(one, kill) for one in found for kill in one.kills]
         return 0, f"exact: {script.name}, killed after step {', '.join(kills)}, resumes with the same numbers."
