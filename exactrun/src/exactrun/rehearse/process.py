@@ -109,8 +109,7 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
     """Start the script, and wait until all of its processes have ended; after `patience` seconds, they are killed."""
     life = Life(str(scratch / f"rows-{number}"), scratch / f"log-{number}.txt")
     settings = settings | {"out": life.out}
-    env = {trial.NAME: "exactrun.rehearse.recorder:recorder", trial.SETTINGS: json.dumps(settings)}
-    env |= QUIET
+    env = {trial.NAME: json.dumps(settings), **QUIET}
     if len(str(scratch)) < SHORT:
         env["TMPDIR"] = str(scratch / "tmp")
     (scratch / "tmp").mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from exactrun import trial
 from exactrun.errors import TrainingError
-from exactrun.folder import Folder, on_main
+from exactrun.folder import on_main
 from exactrun.observer import Observer
 from exactrun.ranks import Ranks
 from exactrun.run import Run
@@ -70,8 +70,10 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
         raise TrainingError(
             f"--batch-size {size} cannot be shared evenly by {ranks.world} processes: use {least} instead."
         )
-    with choose_folder(settings, ranks) as run:
-        folder = run.path
+    folder = settings.output_dir  # of a rehearsal, whose `Run` takes another one
+    if trial.NAME not in os.environ:
+        with on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load())) as run:
+            folder = run.path
     options = {name: getattr(settings, name) for name in OF_RUN if hasattr(settings, name)}
     options |= {"observers": [Report(chosen.line), *observers()], "progress": True}
     return Start(
@@ -84,13 +86,6 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
         folder,
         options,
     )
-
-
-def choose_folder(settings: RunSettings, ranks: Ranks) -> Folder:
-    """The run that the settings name, new or resumed, or that of a trial; the caller closes it."""
-    if tried := trial.current():
-        return Folder(tried.folder(settings.output_dir), {})
-    return on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load()))
 
 
 class Report(Observer):
