@@ -271,6 +271,22 @@ def test_fp16_is_scaled_where_a_card_has_no_bf16(trainee) -> None:
 # What else a project has
 
 
+def test_its_script_is_rehearsed(trainee) -> None:
+    project = trainee()
+    command = [sys.executable, "-m", "exactrun", "rehearse", "--steps", "8", "--", "-m", f"{project.package}.train"]
+    path = os.pathsep.join([str(project.folder / "src"), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [*command, "--width", "8", "--device", "cpu"],
+        cwd=project.folder,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=2 * LIMIT,
+    )
+    assert run.returncode == 0 and "exact" in run.stdout, run.stdout + run.stderr
+    assert not (project.folder / "outputs").exists()
+
+
 def test_the_projects_own_tests_pass(trainee) -> None:
     project = trainee(tracking=["tensorboard", "wandb", "mlflow"])
     run = subprocess.run(
