@@ -9,7 +9,7 @@
     progress    progress output
     ranks       one process or several
     stop        signals that stop a run at the end of a step
-    trial       a trial of the user's own script in another process
+    trial       whether this process rehearses the script
     fits        a batch that does not fit in memory, in smaller parts (parts)
     errors      the error of a run that cannot continue
 

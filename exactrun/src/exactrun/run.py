@@ -121,7 +121,7 @@ class Run:
 
     source: Any = None  # the DataLoader, or other source, of the batches of the innermost loop
     settled = False  # the step can be saved: gradients are not accumulated, and a resumed run can enter the outer loops
-    _trial: trial.Trial | None = None
+    _trial: Any = None
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Run:
         workers.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
-            folder = self._trial.folder(folder)
+            folder = self._trial.folder()
             observers = ()
             progress = False
         self._open(Folder.open(folder, self.settings, self.ranks), observers, progress)
@@ -499,9 +499,8 @@ class Run:
         self._completed += 1
         if self._stop is None:
             self._begin()
-        self._observers.step()
         if self._trial is not None:
-            self._due = bool(self._trial.step(self, loss)) or self._due
+            self._due = self._trial.step(self, loss) or self._due
         else:
             self._due = self._is_due(metrics) or self._due
         number = self._stop.number * settled

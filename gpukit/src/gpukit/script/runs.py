@@ -12,7 +12,7 @@ from exactrun.folder import FACTS, Folder, as_json, read, writable
 from gpukit.project.stack import Stack
 
 # Settings that a later start does not take over.
-OF_A_START = {"name", "output_dir", "resume", "profile", "max_minutes", "other_processes"}
+OF_A_START = {"name", "output_dir", "resume", "max_minutes", "other_processes"}
 OF_STACK = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
 
 

@@ -37,13 +37,12 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer, is_conversational
 
-from exactrun import shards, trial
+from exactrun import shards
 from exactrun.errors import TrainingError
 from exactrun.run import Run
 from exactrun.state import generators_now, set_generators
 from gpukit.script import runs
 from gpukit.script.memory import Traced
-from gpukit.script.probe import Probe
 from gpukit.script.settings import RunSettings
 from gpukit.script.start import Start, finish
 
@@ -208,10 +207,6 @@ def fit(trainer: Trainer, settings: RunSettings, *, merge: bool = False) -> None
     """
     here = trainer.here
     args = trainer.args
-    if isinstance(trial.current(), Probe):  # the most memory: every sample is as long as the longest
-        samples = len(trainer.train_dataset)
-        longest = max(range(samples), key=lambda index: len(trainer.train_dataset[index]["input_ids"]))
-        trainer.train_dataset = trainer.train_dataset.select([longest] * samples)
     with Run(here.folder, settings=asdict(settings), best="held_out_loss", **here.options) as run:
         trainer.run = run
         trainer.lr = settings.lr
