@@ -32,7 +32,6 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`start(*options)`: a start of a script with these options, which saves a checkpoint -> its settings."""
     (tmp_path / "stack.json").write_text(json.dumps(DATA))
     stack = load(tmp_path / "stack.json")
-    monkeypatch.setattr("exactrun.environment.git_state", lambda: None)
 
     def started(*options: str, save: bool = True) -> Settings:
         settings = parse(Settings, "train", ["--output-dir", str(tmp_path / "outputs"), *options])

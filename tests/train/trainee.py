@@ -27,6 +27,7 @@ PRELOADED = [
     "tests.train.torchvision_anyway",
     "timm",
     "trl.trainer.sft_trainer",
+    "tests.train.fsdp_on_cpu",
 ]
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(PRELOADED)

@@ -94,7 +94,7 @@ class Recorder(Other):
 
     def saved(self, run: Any) -> None:
         if self.kill and run._completed >= self.kill:
-            run.wait()
+            run.check_saved()
             run.ranks.barrier()
             self.file.flush()
             os.kill(os.getpid(), signal.SIGKILL)

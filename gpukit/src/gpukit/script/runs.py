@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ def choose(output_dir: Path, name: str, resume: bool, stack: Stack) -> Folder:
         TrainingError: the folder cannot be written.
         CheckpointError: another process trains in it.
     """
-    folder = output_dir / (name if resume else f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    folder = output_dir / (name if resume else f"{name}-{datetime.now():%Y%m%d-%H%M%S-%f}")
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=resume)
         run = Folder.claimed(folder)

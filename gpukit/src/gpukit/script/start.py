@@ -107,7 +107,7 @@ def finish(run: Run) -> None:
     if finished := runs.finished(run.files, run.completed):
         run.say(finished)
         return
-    run.wait()
+    run.check_saved()
     run.files.keep(finished={"step": run.completed, **run.metrics})
     scores = "".join(f"{name.replace('_', ' ')} {value:.4g}, " for name, value in run.metrics.items())
     run.say(f"Done: step {run.completed}, {scores}in {run.folder}")

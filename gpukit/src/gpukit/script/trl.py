@@ -23,7 +23,6 @@ import datasets
 import torch
 import torch.distributed as dist
 import transformers
-from accelerate import DistributedType, FullyShardedDataParallelPlugin
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
@@ -109,15 +108,6 @@ class Trainer(SFTTrainer):
         if here.dtype == torch.float16:  # the gradient scaler needs fp32 parameters, and QLoRA's adapters are not
             for one in self.trained().values():
                 one.data = one.data.float()
-
-    def create_accelerator_and_postprocess(self) -> None:
-        """Enable FSDP on CPUs too, where accelerate ignores the option."""
-        super().create_accelerator_and_postprocess()
-        if self.args.fsdp and not self.is_fsdp_enabled:
-            state = self.accelerator.state
-            state.distributed_type = DistributedType.FSDP
-            state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
-            self.is_fsdp_enabled = True
 
     def get_train_dataloader(self) -> Iterator[dict[str, Tensor]]:
         """Endless batches: two processes together get the samples that one would get."""
@@ -235,7 +225,7 @@ def fit(trainer: Trainer, settings: RunSettings, *, merge: bool = False) -> None
             trainer.add_callback(_Between(trainer, settings.eval_steps))
             trainer.train()
             next(trainer.batches, None)  # the loops end
-        run.wait()
+        run.check_saved()
         if not runs.finished(run.files, run.completed):
             folders = trainer.export(run.folder, merge)
             run.say(f"Saved the adapter{' and the merged model' * merge}: {', '.join(map(str, folders))}")
