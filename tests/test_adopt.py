@@ -344,6 +344,16 @@ def test_a_folder_that_is_no_project_of_its_own(tmp_path: Path, adopt: Callable[
     assert refusal(adopt, root / "code") == "adopt-not-root"
 
 
+def test_what_setup_py_computes_is_named_and_not_guessed(tmp_path: Path) -> None:
+    script = (
+        "from setuptools import setup\nNEEDS = ['torch']\nNEEDS += ['einops']\nEXTRAS = {}\nEXTRAS['dev'] = ['ruff']\n"
+    )
+    files = {"setup.py": f"{script}setup(name='p', install_requires=NEEDS, extras_require=EXTRAS)\n"}
+    found = look.look(repository(tmp_path / "theirs", files), [])
+    assert found.computed == "setup.py" and not found.lines
+    assert any("extras" in each and "--extra" in each for each in found.left_out)
+
+
 def test_links_out_of_the_repository_are_named(tmp_path: Path) -> None:
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\n", "inside/a": ""})
     (tmp_path / "disk").mkdir()
@@ -455,25 +465,36 @@ def test_what_the_refusal_of_a_range_says_helps(
 
 
 @pytest.fixture
-def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+def web(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Web]:
+    """The index that is asked, with torch and numpy."""
     from tests.gpukit.web import serving
 
+    monkeypatch.undo()
     with serving() as found:
+        found.package("torch", "2.14.1-py3-none-any", "2.0.1-py3-none-any")
+        found.package("numpy", "2.0-py3-none-any")
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{found.url}/simple")
+        monkeypatch.setenv("UV_INDEX", f"pytorch={found.url}/simple")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(trial, "terminal", lambda: False)
         yield found
 
 
 def test_a_package_that_pins_another_torch_is_named_before_a_build(
-    web: Web, tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    web: Web, tmp_path: Path, adopt: Callable[..., int]
 ) -> None:
-    monkeypatch.undo()
-    web.package("torch", "2.14.1-py3-none-any", "2.0.1-py3-none-any")
     web.package("one", "1.0-py3-none-any", v1_0=["torch==2.0.1"])
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{web.url}/simple")
-    monkeypatch.setenv("UV_INDEX", f"pytorch={web.url}/simple")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(trial, "terminal", lambda: False)
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\none\n"})
     assert refusal(adopt, root) == "adopt-packages-contradict"
+
+
+def test_what_scripts_import_and_nothing_installs_is_named(
+    web: Web, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    web.package("one", "1.0-py3-none-any", v1_0=["numpy"])
+    files = {"requirements.txt": "torch\none\n", "train.py": "import numpy, torch, torchvision\n"}
+    assert adopt(repository(tmp_path / "theirs", files)) == 0
+    assert re.findall(r"--extra (\S+)`", capsys.readouterr().out) == ["torchvision"]
 
 
 @pytest.mark.parametrize(
@@ -784,6 +805,7 @@ einops = "*"
             {"torch", "regex"},
         ),
         ({"cpu.yml": CONDA, "gpu.yaml": CONDA, "ci.yml": "name: x\n"}, ["gpu.yaml"], {"einops"}),
+        ({"parts/gpu.yaml": CONDA, "requirements.txt": "torch\n"}, ["parts/gpu.yaml"], {"torch", "einops"}),
         ({"gpu.yaml": CONDA, "requirements-dev.txt": "ruff\n"}, [], {"einops"}),
         ({"pixi.toml": PIXI}, [], {"torch>=2.8.0,<3", "numpy==2.1.*", "regex", "tqdm[notebook]>=4"}),
         ({"pixi.toml": PIXI, "requirements.txt": "einops\n"}, [], {"einops"}),

@@ -29,9 +29,11 @@ PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 PIXI = "pixi.toml"
 CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml", PIXI)
 UNREAD = ("Pipfile",)  # which name dependencies, too
-EXTENSIONS = (
-    "setup.py's extensions: `./launch run -- python setup.py build_ext --inplace` compiles them in the container"
-)
+# What setup.py computes, and what to do about it.
+COMPUTED = {
+    "ext_modules": "extensions: `./launch run -- python setup.py build_ext --inplace` compiles them in the container",
+    "extras_require": "extras are computed, and it is not run: `--extra` names packages",
+}
 # In the name of a file: what a run of the program does not need.
 TOOLS = re.compile(r"dev|test|doc(?!ker)|lint|build|ci\b")
 # The settings of builds, in [tool], that name the files of dynamic dependencies.
@@ -50,6 +52,7 @@ CONDA_NAMES = {
 }
 # Conda's programs whose names the package index gives to other packages, and Debian to the same programs.
 PROGRAMS = ("curl", "ffmpeg", "git", "graphviz", "jq", "make", "rsync", "sox", "tmux", "unzip", "wget")
+ASSUMED = ("numpy", "torchvision", "torchaudio")  # which many images have beside PyTorch
 MOST_FILES = 2000  # scripts that are read for their imports
 MOST_BYTES = {".py": 1 << 20, ".ipynb": 1 << 24}  # of one; notebooks contain images
 
@@ -163,6 +166,8 @@ def look(root: Path, more: list[str]) -> Found:
     own = requirements(root, found)  # without `more`
     groups = groups_of(root, project)
     condas = conda_files(root)
+    given = [each for each in more if each.endswith((".yml", ".yaml")) and (root / each).is_file()]
+    condas += [each for each in given if each not in condas]
     chosen = [each for each in more if each in condas]
     for each in more:
         if each in groups:
@@ -201,8 +206,8 @@ def look(root: Path, more: list[str]) -> Found:
     found.left_out += unapplied(project) if project is not None else []
     if found.computed and not any(source.endswith(".txt") for source in found.sources):
         found.left_out.append(f"what {found.computed} computes, which is not run: `--with FILE` names a file of it")
-    if (root / "setup.py").is_file() and "ext_modules" in dependencies.setuptools(root, "setup.py")["computed"]:
-        found.left_out.append(EXTENSIONS)
+    computed = dependencies.setuptools(root, "setup.py")["computed"] if (root / "setup.py").is_file() else []
+    found.left_out += [f"setup.py's {text}" for key, text in COMPUTED.items() if key in computed]
     found.left_out += links_outside(root)
     found.lines = requirements(root, found)
     found.left_out += [f"{line.text} ({line.file}): {line.unfit}" for line in found.lines if line.unfit]
@@ -427,6 +432,14 @@ def imports(root: Path) -> tuple[list[str], list[str]]:
     left_out = [f"{name}: the container does not have {path} of this repository" for name, path in siblings.items()]
     foreign -= {*siblings}
     return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in foreign}, key=str.lower), sorted(left_out)
+
+
+def unnamed(root: Path, installed: Iterable[str]) -> list[str]:
+    """What scripts import though nothing installs it, of what many images have beside PyTorch."""
+    if sys.version_info < (3, 10):
+        return []
+    missing = [name for name in imports(root)[0] if name in ASSUMED and name not in installed]
+    return [f"{name}: imported, and no file names it: `--extra {name}` does" for name in missing]
 
 
 def notebook(text: str) -> list[str]:

@@ -60,7 +60,7 @@ def adopt(root: Path, options: Any) -> int:
         choice = choose.choose(ids, found.lines, answers)
         with tempfile.TemporaryDirectory(prefix="gpukit-adopt-") as folder:
             copy = render(root, Path(folder), found, {**answers, **choice.answers}, options)
-            refuse_contradictions(copy, found)
+            refuse_contradictions(root, copy, found)
             report(found, ids, copy)
             if not (options.yes or confirmed("Write these files?")):
                 raise RefusalError("Nothing was written.")
@@ -189,8 +189,10 @@ def replace(found: Found, extra: list[str]) -> None:
     found.extra = [*extra, *others]
 
 
-def refuse_contradictions(copy: Path, found: Found) -> None:
-    """Refuse packages that cannot be installed together, or not with the PyTorch that was chosen."""
+def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
+    """Refuse packages that cannot be installed together, or not with the PyTorch that was chosen; name those that are
+    missing among them.
+    """
     stack = load(copy / ADOPTED["stack.json"])
     target = next(iter(stack.targets.values()))
     requirements = [line.text for line in found.lines]
@@ -202,6 +204,7 @@ def refuse_contradictions(copy: Path, found: Found) -> None:
             say(f"Whether the packages fit together is not known yet: {error}")
             return
     if not answer.error:
+        found.left_out += look.unnamed(root, answer.packages)
         return
     finding, *others = [in_words(each, PROJECT) for each in packages.judge(answer, asked)]
     missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]

@@ -459,13 +459,13 @@ def in_setup_py(text: str) -> dict[str, Any]:
         return {}
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     call = next((each for each in calls if getattr(each.func, "attr", getattr(each.func, "id", "")) == "setup"), None)
-    assigned = {
-        target.id: each.value
-        for each in tree.body
-        if isinstance(each, ast.Assign)
-        for target in each.targets
-        if isinstance(target, ast.Name)
-    }
+    targets = [(target, each.value) for each in tree.body if isinstance(each, ast.Assign) for target in each.targets]
+    assigned = {target.id: value for target, value in targets if isinstance(target, ast.Name)}
+    changes: list[ast.AST] = [each.target for each in ast.walk(tree) if isinstance(each, ast.AugAssign)]
+    changes += [target for target, _ in targets if isinstance(target, ast.Subscript)]
+    changes += [each.func for each in calls if getattr(each.func, "attr", "") in ("append", "extend", "update")]
+    for change in changes:  # what the name then has is computed
+        assigned.pop(getattr(getattr(change, "value", change), "id", ""), None)
     wanted = ("name", "version", "install_requires", "entry_points", "package_dir", "extras_require", "ext_modules")
     said: dict[str, Any] = {}
     computed = []
