@@ -493,8 +493,12 @@ def test_what_scripts_import_and_nothing_installs_is_named(
 ) -> None:
     web.package("one", "1.0-py3-none-any", v1_0=["numpy"])
     files = {"requirements.txt": "torch\none\n", "train.py": "import numpy, torch, torchvision\n"}
-    assert adopt(repository(tmp_path / "theirs", files)) == 0
+    root = repository(tmp_path / "theirs", files)
+    assert adopt(root) == 0
     assert re.findall(r"--extra (\S+)`", capsys.readouterr().out) == ["torchvision"]
+    assert main.adopt(root, parse(["adopt", "--undo"])) == 0
+    assert adopt(root, "--answers=base=ngc") == 0
+    assert "--extra" not in capsys.readouterr().out, "the base has it"
 
 
 @pytest.mark.parametrize(

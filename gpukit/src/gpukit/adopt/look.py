@@ -439,7 +439,7 @@ def unnamed(root: Path, installed: Iterable[str]) -> list[str]:
     if sys.version_info < (3, 10):
         return []
     missing = [name for name in imports(root)[0] if name in ASSUMED and name not in installed]
-    return [f"{name}: imported, and no file names it: `--extra {name}` does" for name in missing]
+    return [f"{name}: imported, and nothing installs it: `--extra {name}` does" for name in missing]
 
 
 def notebook(text: str) -> list[str]:

@@ -204,7 +204,7 @@ def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
             say(f"Whether the packages fit together is not known yet: {error}")
             return
     if not answer.error:
-        found.left_out += look.unnamed(root, answer.packages)
+        found.left_out += look.unnamed(root, {*answer.packages, *data("stacks")["brings"].get(stack.base, ())})
         return
     finding, *others = [in_words(each, PROJECT) for each in packages.judge(answer, asked)]
     missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]
