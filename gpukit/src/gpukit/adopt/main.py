@@ -59,7 +59,7 @@ def adopt(root: Path, options: Any) -> int:
         replace(found, options.extra)
         choice = choose.choose(ids, found.lines, answers)
         with tempfile.TemporaryDirectory(prefix="gpukit-adopt-") as folder:
-            copy = render(root, Path(folder), found, {**answers, **choice.answers}, options)
+            copy = render(root, Path(folder), found, {**answers, **choice}, options)
             refuse_contradictions(root, copy, found)
             report(found, ids, copy)
             if not (options.yes or confirmed("Write these files?")):
