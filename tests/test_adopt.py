@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -578,6 +579,54 @@ def test_interrupted_at_any_write_nothing_is_left(
             assert tree(root) == before
     assert adopt(root) == 0
     assert len(new(before, root)) == FILES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("committed", [False, True])
+def test_undo_that_was_interrupted_ends_when_it_runs_again(
+    committed: bool, tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["own devcontainer"][0])
+    before = tree(root)
+    adopt(root)
+    if committed:
+        commit(root, "adopted")
+    shutil.copytree(root, tmp_path / "adopted", symlinks=True)
+
+    class Killed(BaseException):
+        pass
+
+    def interrupt(patch: pytest.MonkeyPatch, name: str, last: int) -> list[Path]:
+        original = getattr(record, name)
+        called: list[Path] = []
+
+        def remove(path: Path, *more: Path) -> None:
+            if len(called) == last:
+                raise Killed
+            called.append(path)
+            original(path, *more)
+
+        patch.setattr(record, name, remove)
+        return called
+
+    undo = parse(["adopt", "--undo"])
+    for name in ("remove", "remove_folders"):
+        for number in range(FILES + 1):
+            shutil.rmtree(root)
+            shutil.copytree(tmp_path / "adopted", root, symlinks=True)
+            with monkeypatch.context() as patch:
+                called = interrupt(patch, name, number)
+                with contextlib.suppress(Killed):
+                    main.adopt(root, undo)
+            with contextlib.suppress(RefusalError):  # it was at its end
+                main.adopt(root, undo)
+            assert new(before, root) == []
+            if len(called) < number:
+                break
+        assert number > 2
+    if committed:
+        commit(root, "undone")
+    assert adopt(root) == 0
 
 
 def test_undo_keeps_what_was_edited(

@@ -94,8 +94,8 @@ def refuse(root: Path) -> None:
     kept = (*USERS, ADOPTED[".gitignore"])
     for name in (LAUNCH, *FOLDERS):
         path = root / name
-        inside = [each.relative_to(root).as_posix() for each in path.rglob("*")] if not path.is_symlink() else []
-        if (path.exists() or path.is_symlink()) and not (inside and {*inside} <= {*kept}):
+        inside = (each.relative_to(root).as_posix() for each in path.rglob("*"))
+        if path.is_symlink() or path.is_file() or {*inside} - {*kept}:
             other = " If a branch has adopted gpukit, merge it instead." if name == FOLDERS[0] else ""
             raise RefusalError(
                 f"{name} exists here, and adopting needs that name: rename it first.{other}", id="adopt-taken"
@@ -124,14 +124,13 @@ def refuse(root: Path) -> None:
 
 def refuse_workspace(root: Path) -> None:
     """Refuse the root of several projects: which one the container is for is not to be guessed."""
+    paths = (path for name in PROJECT_FILES for depth in ("*", "*/*") for path in root.glob(f"{depth}/{name}"))
+    folders = {path.parent.relative_to(root) for path in paths}
     members = sorted(
-        path.parent.relative_to(root).as_posix()
-        for name in PROJECT_FILES
-        for depth in ("*", "*/*")
-        for path in root.glob(f"{depth}/{name}")
-        if not any(part.startswith(".") or part in ("node_modules", "venv") for part in path.relative_to(root).parts)
+        folder.as_posix()
+        for folder in folders
+        if not any(part.startswith(".") or part in ("node_modules", "venv") for part in folder.parts)
     )
-    members = list(dict.fromkeys(members))
     project = dependencies.Project(root) if (root / "pyproject.toml").is_file() else None
     workspace = project is not None and "workspace" in project.tool.get("uv", {})
     own = (project is not None and project.name) or any((root / name).is_file() for name in ("setup.cfg", "setup.py"))
@@ -198,9 +197,7 @@ def look(root: Path, more: list[str]) -> Found:
         found.origin = "the imports of its scripts"
         found.left_out += left_out
     unused += [name for name in condas if name not in chosen]
-    if len(unused) == 1:
-        found.left_out.append(f"{unused[0]}: `--with {unused[0]}` installs it too")
-    elif unused:
+    if unused:
         found.left_out.append(f"{', '.join(unused)}: `--with NAME` installs one too")
     found.left_out += [f"{name}: not read; `--extra` names packages" for name in UNREAD if (root / name).is_file()]
     found.left_out += unapplied(project) if project is not None else []

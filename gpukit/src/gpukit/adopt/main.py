@@ -336,6 +336,7 @@ def undo(root: Path) -> int:
             "or move it elsewhere first.",
             id="edited-since-adopt",
         )
+    remove_exclusion(root)
     for path in local(root):
         if path.is_symlink() or path.is_file():
             record.remove(path)
@@ -344,13 +345,8 @@ def undo(root: Path) -> int:
     for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
         if path not in kept:
             record.remove(root / path)
-    for path in sorted(
-        (folder for each in FOLDERS for folder in (root / each).rglob("*") if folder.is_dir()), reverse=True
-    ):
-        record.remove_folders(path / "-", path.parent)
-    for folder in FOLDERS:
-        record.remove_folders(root / folder / "-", root)
-    remove_exclusion(root)
+    for path in sorted((each for folder in FOLDERS for each in (root / folder).glob("**/")), reverse=True):
+        record.remove_folders(path / "-", root)
     notes(root).unlink(missing_ok=True)
     record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")
