@@ -372,10 +372,27 @@ def test_links_out_of_the_repository_are_named(tmp_path: Path) -> None:
 
 def test_the_imports_of_notebooks_count(tmp_path: Path) -> None:
     cells = [("code", "%matplotlib inline\nimport torch\n"), ("code", "!pip install x\nfrom sklearn import svm")]
-    cells += [("code", "not python"), ("markdown", "import no")]
+    cells += [("code", "from google.colab import drive"), ("code", "not python"), ("markdown", "import no")]
     text = json.dumps({"cells": [{"cell_type": kind, "source": [source]} for kind, source in cells]})
     files = {"lecture.ipynb": text, "old.ipynb": "{}", "broken.ipynb": "{", "plain.py": "import no_longer\n<<<<\n"}
-    assert look.look(repository(tmp_path / "theirs", files), []).extra == ["scikit-learn", "torch"]
+    found = look.look(repository(tmp_path / "theirs", files), [])
+    assert found.extra == ["ipykernel", "scikit-learn", "torch"]
+    assert [each.partition(":")[0] for each in found.left_out] == ["google"], "which package it is of is not guessed"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("setup.py", "from setuptools import setup\nsetup(name='p', python_requires='~=3.6')\n", "~=3.6"),
+        ("setup.cfg", "[metadata]\nname = p\n[options]\npython_requires = >=3.8\n", ">=3.8"),
+        ("environment.yml", "dependencies:\n  - python>=3.8, < 3.10\n  - numpy\n", ">=3.8,<3.10"),
+        ("pixi.toml", '[dependencies]\npython = "3.11.*"\n', "==3.11.*"),
+    ],
+)
+def test_the_versions_of_python_that_a_repository_is_for(file: str, text: str, expected: str, tmp_path: Path) -> None:
+    found = look.look(repository(tmp_path / "theirs", {file: text}), [])
+    assert found.python == expected
+    assert not any(line.startswith("python") for line in found.extra)
 
 
 def test_imports_that_a_script_need_not_have_and_those_of_other_projects(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gpukit.project import dependencies
 from gpukit.project.dependencies import Line
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
 from gpukit.project.messages import RefusalError
-from gpukit.project.modules import PACKAGES
+from gpukit.project.modules import PACKAGES, SHARED
 from gpukit.validate import image
 
 LAUNCH = "launch"
@@ -47,7 +47,7 @@ CONDA_NAMES = {
     "pytorch-cpu": "torch",
     "pytorch-gpu": "torch",
     "opencv": "opencv-python-headless",
-    **dict.fromkeys(("python", "pip", "cudatoolkit", "cuda", "cuda-toolkit", "cudnn", "nccl", "pytorch-cuda")),
+    **dict.fromkeys(("pip", "cudatoolkit", "cuda", "cuda-toolkit", "cudnn", "nccl", "pytorch-cuda")),
     **dict.fromkeys(("pytorch-mutex", "cuda-version", "cuda-nvcc", "mkl", "blas", "openblas", "setuptools", "wheel")),
 }
 # Conda's programs whose names the package index gives to other packages, and Debian to the same programs.
@@ -189,7 +189,8 @@ def look(root: Path, more: list[str]) -> Found:
         chosen = [one_of(condas)]
     for name in chosen:
         lines, left_out = pixi_lines(root) if name == PIXI else conda_lines(root, name)
-        found.extra += lines
+        found.extra += [line for line in lines if Line(line, name).name != "python"]
+        found.python = found.python or next((line[6:] for line in lines if Line(line, name).name == "python"), "")
         found.origin = name
         found.left_out += left_out
     if not chosen and not requirements(root, found):
@@ -298,6 +299,7 @@ def add_project(root: Path, found: Found, project: dependencies.Project) -> None
 def add_setup(root: Path, found: Found, name: str) -> None:
     known = dependencies.setuptools(root, name)
     found.name = found.name if found.name != root.resolve().name else known.get("name") or found.name
+    found.python = found.python or known.get("python_requires", "")
     if known.get("name") or known.get("install_requires"):
         found.sources.append(name)
     if "install_requires" in known.get("computed", []):
@@ -413,6 +415,8 @@ def imports(root: Path) -> tuple[list[str], list[str]]:
             cells = notebook(text) if text and path.suffix == ".ipynb" else [text]
         except (OSError, ValueError):
             continue
+        if path.suffix == ".ipynb" and any(cells):
+            modules.add("ipykernel")  # with which VS Code runs them
         for node in itertools.chain.from_iterable(map(nodes, cells)):
             if isinstance(node, ast.Import):
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
@@ -428,6 +432,9 @@ def imports(root: Path) -> tuple[list[str], list[str]]:
                 siblings[name] = path.relative_to(top).as_posix().removesuffix("/__init__.py")
     left_out = [f"{name}: the container does not have {path} of this repository" for name, path in siblings.items()]
     foreign -= {*siblings}
+    shared = sorted(foreign & {*SHARED})
+    left_out += [f"{name}: which package it is does not follow from the import; `--extra` names it" for name in shared]
+    foreign -= {*shared}
     return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in foreign}, key=str.lower), sorted(left_out)
 
 
