@@ -165,15 +165,13 @@ def look(root: Path, more: list[str]) -> Found:
     own = requirements(root, found)  # without `more`
     groups = groups_of(root, project)
     condas = conda_files(root)
-    given = [each for each in more if each.endswith((".yml", ".yaml")) and (root / each).is_file()]
-    condas += [each for each in given if each not in condas]
-    chosen = [each for each in more if each in condas]
+    chosen = [each for each in more if each.endswith((".yml", ".yaml", PIXI)) and (root / each).is_file()]
     for each in more:
         if each in groups:
             found.sources.append(groups[each])
-        elif (root / each).is_file() and each not in condas:
+        elif (root / each).is_file() and each not in chosen:
             found.sources += dependencies.included_files(root, each)
-        elif each not in condas:
+        elif each not in chosen:
             known = ", ".join([*groups, *files, *condas]) or "none"
             raise RefusalError(
                 f"There is no extra, group, or file {each} here; there are: {known}.", id="adopt-no-source"
