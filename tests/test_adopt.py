@@ -508,14 +508,17 @@ def test_a_package_that_pins_another_torch_is_named_before_a_build(
     assert refusal(adopt, root) == "adopt-packages-contradict"
 
 
-def test_what_scripts_import_and_nothing_installs_is_named(
+def test_what_scripts_import_and_nothing_installs_and_what_has_no_wheel_is_named(
     web: Web, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    web.package("one", "1.0-py3-none-any", v1_0=["numpy"])
+    web.package("one", "1.0-py3-none-any", v1_0=["numpy", "old"])
+    web.package("old", "1.0")
     files = {"requirements.txt": "torch\none\n", "train.py": "import numpy, torch, torchvision\n"}
     root = repository(tmp_path / "theirs", files)
     assert adopt(root) == 0
-    assert re.findall(r"--extra (\S+)`", capsys.readouterr().out) == ["torchvision"]
+    out = capsys.readouterr().out
+    assert re.findall(r"--extra (\S+)`", out) == ["torchvision"]
+    assert "old 1.0" in out
     assert main.adopt(root, parse(["adopt", "--undo"])) == 0
     assert adopt(root, "--answers=base=ngc") == 0
     assert "--extra" not in capsys.readouterr().out, "the base has it"

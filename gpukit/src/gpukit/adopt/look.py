@@ -69,6 +69,7 @@ class Found:
     extra: list[str] = field(default_factory=list)
     origin: str = ""
     left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     computed: str = ""  # the file that computes its dependencies; it is not run
     python: str = ""  # the range of versions that the project accepts
 

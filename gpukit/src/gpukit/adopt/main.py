@@ -191,7 +191,7 @@ def replace(found: Found, extra: list[str]) -> None:
 
 def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
     """Refuse packages that cannot be installed together, or not with the PyTorch that was chosen; name those that are
-    missing among them.
+    missing among them, and those that the image has to build.
     """
     stack = load(copy / ADOPTED["stack.json"])
     target = next(iter(stack.targets.values()))
@@ -205,6 +205,9 @@ def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
             return
     if not answer.error:
         found.left_out += look.unnamed(root, {*answer.packages, *data("stacks")["brings"].get(stack.base, ())})
+        built = [f"{name} {each.version}" for name, each in answer.packages.items() if each.kind == "source"]
+        if built:
+            found.notes.append(f"without a wheel for Python {stack.python}, built from source: {', '.join(built)}")
         return
     finding, *others = [in_words(each, PROJECT) for each in packages.judge(answer, asked)]
     missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]
@@ -281,7 +284,9 @@ def report(found: Found, ids: list[str], copy: Path) -> None:
     print(f"{found.name}: {count(len({line.name for line in found.lines}), 'package')}, from {origin or 'no file'}")
     print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
     if not versions.allows(f"python{found.python}", f"{stack.python}.99"):
-        print(f"  note      it accepts Python {found.python}, and the image has {stack.python}")
+        found.notes.append(f"it accepts Python {found.python}, and the image has {stack.python}")
+    for each in found.notes:
+        print(f"  note      {each}")
     for each in found.left_out:
         print(f"  left out  {each}")
     for each, letters in sorted(status(copy).items()):
