@@ -674,3 +674,4 @@ def test_vs_code_and_launch_share_their_layers(place: Place, generate: Callable[
         images = ask(root, "images", "--format={{.ID}} {{.Repository}}").splitlines()
         ours = [line.split()[0] for line in images if "/generated-" in line or "/vsc-generated-" in line]
         ask(root, "rmi", "--force", *ours)
+        ask(root, "image", "prune", "--force")  # those of the other stages have no name

@@ -57,10 +57,7 @@ class Host:
     def __init__(self, name: str, folder: str) -> None:
         found = re.fullmatch(r"((?:[^@:]+@)?(?:\[[^]]+\]|[^@:\[]+))(?::(?!//)(.*))?", name)
         if not found or name.startswith("-") or re.search(r"\s", found[1]):
-            raise RefusalError(
-                f"--host {name}: write a machine as ssh knows it, such as me@box, or me@box:FOLDER. A port is named in "
-                "~/.ssh/config."
-            )
+            raise RefusalError(f"--host {name}: write a machine as ssh knows it, such as me@box, or me@box:FOLDER.")
         self.destination = re.sub(r"[][]", "", found[1])
         given = (found[2] or "").rstrip("/")
         self.folder_given = bool(given)
