@@ -623,6 +623,8 @@ WORDS: dict[str, Callable[[dict], bool]] = {
     "slurm": lambda answers: "slurm" in answers.get("cluster", []),
     "kubernetes": lambda answers: "kubernetes" in answers.get("cluster", []),
     "skypilot": lambda answers: "skypilot" in answers.get("cluster", []),
+    "podman": lambda answers: answers.get("podman"),
+    "gpukit_host": lambda answers: False,  # of --host, which is known from its documentation
     "use this machine": lambda answers: answers.get("shared_machine"),
 }
 ELSEWHERE = {  # where a word means something else

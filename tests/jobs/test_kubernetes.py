@@ -245,9 +245,10 @@ def test_jobs(project: Path, kubectl: Kubectl, capsys: pytest.CaptureFixture[str
         kubectl.answer("get pod", {"kind": "List", "items": recorded["pods"]})
         kubectl.answer("get event", {"kind": "List", "items": recorded["events"]})
 
-    cluster("quota is exhausted")
-    assert main(["jobs"]) == 0
-    assert "exceeded quota" in capsys.readouterr().out
+    for case, words in (("quota is exhausted", "exceeded quota"), ("image cannot be pulled", "ImagePullBackOff")):
+        cluster(case)
+        assert main(["jobs"]) == 0
+        assert words in capsys.readouterr().out
     assert main(["jobs", "logs", id]) == 1, "nothing has started"
 
     cluster("told to stop, and replaced")
@@ -296,10 +297,13 @@ def test_a_cluster_that_does_not_answer(
 ) -> None:
     assert submit() == 0
     id = capsys.readouterr().out.strip()
-    silent = "Unable to connect to the server: dial tcp: lookup k8s.example.com on 10.0.0.2:53: no such host"
-    kubectl.answer("get job", "", errors=silent)
-    (job,) = kubernetes.jobs(project)
-    assert job["state"] == "queued" and explained(silent) in job["note"]
+    for text in (
+        "Unable to connect to the server: dial tcp: lookup k8s.example.com on 10.0.0.2:53: no such host",
+        'error: error loading config file "/home/me/.kube/config": yaml: line 1: did not find expected key',
+    ):
+        kubectl.answer("get job", "", errors=text)
+        (job,) = kubernetes.jobs(project)
+        assert job["state"] == "queued" and explained(text) and explained(text) in job["note"]
     assert json.loads((kubernetes.folder(project) / f"{id}.json").read_text())["note"] == "", "it is not kept"
     monkeypatch.setenv("PATH", str(project))
     (job,) = kubernetes.jobs(project)

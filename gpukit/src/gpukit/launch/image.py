@@ -132,6 +132,9 @@ def build(project: Project, extra: dict[str, str] | None = None, no_cache: bool 
     if code:
         unfit = refusals.unfit_pin(output, project.code / "requirements.txt")
         raise unfit or project.engine.explain(output, "The image cannot be built", refusals.BUILD_KINDS)
+    if project.engine.rootless:
+        # https://github.com/containers/podman/blob/main/docs/tutorials/performance.md (2026-11-26)
+        say("The first start takes longer: Podman copies the image once for your user id.")
 
 
 def make_ready(project: Project) -> None:

@@ -52,15 +52,13 @@ Answer = dict[str, Any]
 
 
 class Host:
-    """A machine, and the project's folder there. `name`: HOST, HOST:FOLDER, or ssh://HOST:PORT/FOLDER."""
+    """A machine, and the project's folder there. `name`: HOST, or HOST:FOLDER."""
 
     def __init__(self, name: str, folder: str) -> None:
-        url = re.fullmatch(r"(ssh://[^/]+)(?:/(.*))?", name)
-        plain = re.fullmatch(r"((?:[^@:]+@)?(?:\[[^]]+\]|[^@:\[]+))(?::(.*))?", name)
-        found = url or plain
+        found = re.fullmatch(r"((?:[^@:]+@)?(?:\[[^]]+\]|[^@:\[]+))(?::(?!//)(.*))?", name)
         if not found or name.startswith("-") or re.search(r"\s", found[1]):
             raise RefusalError(f"--host {name}: write a machine as ssh knows it, such as me@box, or me@box:FOLDER.")
-        self.destination = found[1] if url else re.sub(r"[][]", "", found[1])
+        self.destination = re.sub(r"[][]", "", found[1])
         given = (found[2] or "").rstrip("/")
         self.folder_given = bool(given)
         self.folder = re.sub(r"^~/", "", given) or folder

@@ -176,7 +176,8 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
     if own:
         say(f"Not fetched, because other files of that name are here: {some(own)}. Rename yours first.")
     more = f", {same} are here already" if same else ""
-    more += f", {answer['left_out']} checkpoints stay there (--checkpoints)" if answer["left_out"] else ""
+    if left_out := answer["left_out"]:
+        more += f", {left_out} checkpoint{'s stay' if left_out > 1 else ' stays'} there (--checkpoints)"
     say(f"{path}: {amount(len(came), size)} fetched{more}.")
     return came
 

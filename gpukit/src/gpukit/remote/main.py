@@ -133,7 +133,7 @@ class Remote:
 
     def send(self) -> None:
         path = files.send(self.host, self.root, self.launch)
-        if path and "://" not in self.host.destination:
+        if path:
             say(f"To open it in VS Code: code --remote ssh-remote+{self.host.destination} {shlex.quote(path)}")
 
     def fetch(self, path: str, checkpoints: bool) -> int:
