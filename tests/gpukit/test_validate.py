@@ -373,6 +373,19 @@ BROKEN = {
     "lint is not declared under needs": (WORKFLOW, "      - run: pytest\n", "      - run: pytest ${{ needs.lint.outputs.flags }}\n"),
     "cannot be read from `=` on": (WORKFLOW, "\n  tests:\n", "\n  tests:\n    if: ${{ github.ref = 'refs/heads/main' }}\n"),
     "did you mean `branches`?": (WORKFLOW, "    branches:", "    branchs:"),
+    # a letter in what the template wrote, and what a user adds
+    "did you mean `vscode`?": (MAIN, '"vscode": {', '"vscod": {'),
+    "did you mean `GPUS`?": (MAIN, "${localEnv:GPUS:all}", "${localEnv:GPU:all}"),
+    "did you mean `/.launch/huggingface`?": (MAIN, "/.launch/huggingface", "/.lanch/huggingface"),
+    "did you mean `update`?": ("Dockerfile", "apt-get update", "apt-get upadte"),
+    "did you mean `torch.json`?": ("Dockerfile", "install.py torch.json", "install.py torhc.json"),
+    "which is not between 0 and 1": (MAIN, "GPUKIT_MEMORY_FRACTION:0.8", "GPUKIT_MEMORY_FRACTION:8.0"),
+    "--memory is 16 bytes": (MAIN, *flag("--memory=16")),
+    "--volume ~/data:/data begins with ~": (MAIN, *flag("-v", "~/data:/data")),
+    "creates no user `dev`": ("Dockerfile", "-s /bin/bash dev", "-s /bin/bash developer"),
+    "the list of CMD is not JSON": ("Dockerfile", 'CMD ["bash"]', "CMD ['bash']"),
+    "does not copy what says which PyTorch is installed": ("Dockerfile", "COPY --from=tools /layers/torch/ ./\n", ""),
+    "its healthcheck asks port 5000": (COMPOSE, "MLFLOW_PORT:-5000}:5000", "MLFLOW_PORT:-5000}:5001"),
 }  # fmt: skip
 LEGAL = {
     "the container in another file": (COMPOSE, re.compile(r"\n  dev:\n(?:    .*\n)*"), "\n  dev:\n    extends: {file: other.yaml, service: dev}\n"),
@@ -454,6 +467,7 @@ LEGAL = {
     "without Compose: a folder of this machine, and another PYTHONPATH": (MAIN, re.compile('("containerEnv": {)([^]]+"mounts": \\[)'), r'\1"PYTHONPATH": "/workspace/lib",\2"type=bind,source=${localWorkspaceFolder}/sets,target=/sets",'),
     "services in another file": (COMPOSE, "\nservices:\n", "\ninclude: [more.yaml]\nservices:\n  late:\n    image: a\n    depends_on: [db]\n"),
     "computed matrices, and outputs": (WORKFLOW, END, "\n  m:\n    needs: lint\n    runs-on: ubuntu-24.04\n    strategy:\n      matrix: ${{ fromJSON(needs.lint.outputs.m) }}\n    outputs: {a: '${{ steps.a.outputs.b }}'}\n    steps:\n      - id: a\n        run: echo ${{ matrix.x }} ${{ needs.lint.result == 'success' && !cancelled() }}\n"),
+    "a matrix without a value": (WORKFLOW, "python-version: \"3.12\"", "python-version: ${{ matrix.python || '3.12' }}"),
     "names in texts, and in other values": (WORKFLOW, END, "\n  n:\n    runs-on: ubuntu-24.04\n    steps:\n      - run: grep ' \\ -b' ${{ fromJSON(vars.A)[0].steps.x }} ${{ format('{0} }} needs.a', hashFiles('**/x')) }}\n        env: {A: steps.txt, B: docs/matrix.md}\n"),
     "the label of every Job": (KUBERNETES, re.compile(r"  selector:\s+\S+: \S+\n"), "  selector: {job-name: a}\n"),
     "without Compose: sizes that have no effect": (MAIN, *flag("--shm-size=8gb")),
