@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpukit.project.location import dependency_files, is_adopted, located
+from gpukit.project.inputs import dependency_files
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 
 TOKEN = ".launch/jobs/token"  # of the service `jobs`

@@ -29,7 +29,8 @@ from gpukit.host.engine import stream
 from gpukit.host.project import Project
 from gpukit.image import editable, guard
 from gpukit.project import dependencies, pyproject
-from gpukit.project.location import dependency_files, is_adopted, located
+from gpukit.project.inputs import dependency_files
+from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
 

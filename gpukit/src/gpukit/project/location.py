@@ -38,15 +38,6 @@ def is_adopted(root: Path) -> bool:
     return (root / ADOPTED["stack.json"]).is_file()
 
 
-def dependency_files(root: Path) -> list[str]:
-    """All files on which the packages of a project depend."""
-    if not is_adopted(root):
-        return ["pyproject.toml", "requirements.txt"]
-    from gpukit.project import dependencies  # imported here because it is slow
-
-    return [EXTRA, *dict.fromkeys(source.partition("#")[0] for source in dependencies.sources(root))]
-
-
 def place(root: Path, name: str) -> str:
     """Where the project in `root` has the file that a generated project has at `name`; relative to `root`."""
     if not is_adopted(root):
