@@ -32,7 +32,6 @@ ESSENTIAL = {
     "COPY --from=tools /layers/torch/": "does not copy what says which PyTorch is installed",
     "python3 install.py": "does not install PyTorch as stack.json says",
     "/layers/dependencies/first.txt": "does not copy the dependencies that are built from source",
-    "/layers/dependencies/all.txt": "does not copy the dependencies in pyproject.toml",
     "pip install -r all.txt": "does not install the dependencies in pyproject.toml",
     "gpukit.image.layers": "does not read stack.json and pyproject.toml",
     "guard.py check": "does not protect PyTorch's packages",
