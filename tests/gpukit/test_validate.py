@@ -259,7 +259,7 @@ BROKEN = {
     "runs as root, named": ("Dockerfile", "USER ${USER_UID}", "USER root"),
     "argument UV_INDEX": ("Dockerfile", "ARG UV_INDEX\n", ""),
     "argument USER_GID": ("Dockerfile", "ARG USER_GID=1000\n", ""),
-    "apts.txt: is missing": ("Dockerfile", "COPY apt.txt ", "COPY apts.txt "),
+    "`apts.txt` differs from the template's word": ("Dockerfile", "COPY apt.txt ", "COPY apts.txt "),
     "image is ubuntu:24.04": ("Dockerfile", re.compile(r"BASE_IMAGE:-[^}]+"), "BASE_IMAGE:-ubuntu:24.04"),
     "no default for BASE_IMAGE": ("Dockerfile", re.compile(r"\$\{BASE_IMAGE:-[^}]+\}"), "ubuntu:24.04"),
     "named `tool`": ("Dockerfile", "--from=tools /layers/torch", "--from=tool /layers/torch"),

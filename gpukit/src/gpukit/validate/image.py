@@ -107,9 +107,6 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     if lacks:  # a removed part is one cause
         what = " and ".join(ESSENTIAL[fragment] for fragment in lacks)
         yield Problem(DOCKERFILE, "", what, f"add the line with `{lacks[0]}` again, or `git checkout` the file")
-    user = re.escape(stack.get("user", ""))
-    if user and not re.search(rf"\b(useradd|adduser) [^&|;]*\b{user}\b|\busermod -l {user}\b", made):
-        yield Problem(DOCKERFILE, "", f"creates no user `{stack['user']}`", f"name it {stack['user']} in `useradd`")
     for target in [*stack.get("mounts", []), *stack.get("read_only", [])]:
         if target.startswith("/home/") and not re.search(rf"{re.escape(target)}(?=[\"'\s/]|$)", made):
             what = f"does not create {target}, so that Docker creates it as root when it is mounted"
@@ -335,10 +332,15 @@ def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterato
 
 
 def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
-    """The base image of the Dockerfile and its build of torch, against those in stack.json."""
+    """The base image of the Dockerfile, its user, and its build of torch, against those in stack.json."""
     wanted = stack["image"]
+    user = re.escape(stack["user"])
+    text = located(DOCKERFILE, project).read_text(encoding="utf-8-sig")
+    if not re.search(rf"\b(useradd|adduser) [^&|;]*\b{user}\b|\busermod -l {user}\b", text):
+        what = f"creates no user `{stack['user']}`, which {STACK} names"
+        yield "user", Problem(DOCKERFILE, "", what, f"write {stack['user']} in `useradd`")
     backend = re.search(r"\+(cu\d+)$", stack["torch"])
-    for step in instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig")):
+    for step in instructions(text):
         build = re.match(r"TORCH_BACKEND=[\"']?(cu\d+)", step.rest)
         if backend and build and build[1] != backend[1]:
             what = f"TORCH_BACKEND is {build[1]}, and {STACK} says {backend[1]}"
