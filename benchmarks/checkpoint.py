@@ -1,9 +1,9 @@
 """Checkpoints: kills while saving, flipped bits, and cost, compared with others: python benchmarks/checkpoint.py
 
 The worst case for the cost is the smallest state, 1 MiB, in which hashing and syncing take longest beside writing. For
-damage it is a kill during a save. Every writer saves the same training state. gpukit is killed 100 times --rounds, half
-as often while it saves asynchronously, and as many bits are flipped in its files; writers are killed and read in forks
-of one process that has imported all libraries. The cost is measured --rounds times. Requires torch and accelerate.
+damage it is a kill during a save. Every writer saves the same training state. gpukit is killed 100 times --rounds, and
+as many bits are flipped in its files; writers are killed and read in forks of one process that has imported all
+libraries. The cost is measured --rounds times. Requires torch and accelerate.
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint
 from accelerate import Accelerator
-from harness import Benchmark, ratio, say
+from harness import Benchmark, say
 from torch import nn
 
 from exactrun import checkpoint
-from exactrun.saver import Saver
 
 LAYERS = 8
 MIB = 1 << 20
 SIZES = (1, 16, 256)  # MiB whose cost is measured
-STEPS = 200  # of a loop that saves once, which go on for longer than a save
 
 
 class Training:
@@ -95,18 +93,6 @@ class Ours:
         """The files of the newest checkpoint."""
         newest = max(self.folder.glob("checkpoints/step-*"))
         return [path for path in newest.rglob("*") if path.is_file()]
-
-
-class Background(Ours):
-    name = "`exactrun.saver`, asynchronous"
-
-    def __init__(self, folder: Path, training: Training) -> None:
-        super().__init__(folder, training)
-        self.saver = Saver(folder, about={}, keep=3)
-
-    def save(self, step: int) -> None:
-        state = self.training.state()
-        self.saver.save(step, state["model"], {"optimizer": state["optimizer"]})
 
 
 class TorchSave(Ours):
@@ -287,48 +273,6 @@ def cost(size: int, times: int, folder: Path) -> dict[str, float]:
     return {name: statistics.median(all_) for name, all_ in seconds.items()}
 
 
-def stall(size: int, times: int, folder: Path) -> dict[str, list[float]]:
-    """Seconds that a save takes from a training loop, in turn: one save, and STEPS steps with a save at the 20th."""
-    training = Training(size)
-    ours, background = (kind(folder / kind.__name__, training) for kind in (Ours, Background))
-    numbers = torch.rand(640, 640)
-    seconds: dict[str, list[float]] = {}
-
-    def measure(what: str, do: Callable[[], object]) -> float:
-        os.sync()
-        started = time.perf_counter()
-        do()
-        seconds.setdefault(what, []).append(time.perf_counter() - started)
-        return seconds[what][-1]
-
-    def steps(save: Callable[[int], object] = lambda number: None, number: int = 0) -> None:
-        for step in range(STEPS):
-            torch.mm(numbers, numbers)
-            if step == 20:
-                save(number)
-
-    for number in range(times + 2):
-        training.set(number)
-        measure("synchronous", lambda: ours.save(number))  # noqa: B023
-        measure("stall", lambda: background.save(number))  # noqa: B023
-        background.saver.wait()
-        without = measure("steps", steps)
-        for what, writer in (("synchronous", ours), ("asynchronous", background)):
-            took = measure("steps with a save", lambda: steps(writer.save, number))  # noqa: B023
-            background.saver.wait()
-            seconds.setdefault(f"lost, {what}", []).append(took - without)
-        progress(f"stall at {size / MIB:g} MiB: round {number + 1} of {times + 2}")
-    return {what: all_[-times:] for what, all_ in seconds.items()}  # the first rounds allocate memory
-
-
-def spread(seconds: list[float]) -> str:
-    ordered = sorted(seconds)
-    quarter = len(ordered) // 4
-    low = ordered[quarter]
-    high = ordered[-1 - quarter]
-    return f"{1000 * statistics.median(seconds):.0f} ms ({1000 * low:.0f} to {1000 * high:.0f})"
-
-
 def progress(text: str) -> None:
     """Print at most every two seconds."""
     if time.monotonic() > progress.last + 2:
@@ -355,17 +299,14 @@ def damage(bench: Benchmark) -> None:
     ours = Ours(bench.spare / "ours", Training(MIB))
     broken, met = kills(ours, count, chance)
     reported, older = flips(ours, count, chance)
-    background = Background(bench.spare / "background", Training(MIB))
-    broken_in_background, _ = kills(background, count // 2, chance)
     bench.result(f"of {count} kills, those that left no usable checkpoint", broken, at_most=0)
     bench.result("kills during a save", met)
     bench.result("flipped bits reported", reported, at_least=count)
     bench.result("flipped bits after which an older checkpoint was loaded", older, at_least=count)
-    bench.result(f"asynchronous: unusable after one of {count // 2} kills", broken_in_background, at_most=0)
 
 
 def speed(bench: Benchmark) -> None:
-    """The time of a save, and what it takes from a loop."""
+    """The time of a save."""
     costs = {}
     for size in SIZES:
         costs[size] = cost(size * MIB, bench.rounds, bench.spare)
@@ -376,23 +317,12 @@ def speed(bench: Benchmark) -> None:
     bench.columns = ["writer", *(f"saving {size} MiB" for size in SIZES)]
     for name in costs[SIZES[0]]:
         bench.row(name, *(f"{1000 * costs[size][name]:.1f} ms" for size in SIZES))
-    for path in bench.spare.iterdir():
-        shutil.rmtree(path)
-    waits = stall(SIZES[-1] * MIB, bench.rounds, bench.spare)
-    what = f"{SIZES[-1]} MiB: asynchronous / synchronous"
-    bench.result(f"{what} wait", ratio(waits["stall"], waits["synchronous"]), "times", at_most=0.2)
-    lost = statistics.median(waits["lost, asynchronous"]) / statistics.median(waits["lost, synchronous"])
-    bench.result(f"{what} total time lost", lost, "times")
     bench.notes = [
         "Weights and AdamW's state; 1 MiB for kills and flipped bits. Each kill comes at a random moment during a "
         "save. A checkpoint is usable if loading it gives exactly the numbers of one saved step. Half of the flipped "
         "bits are drawn from all bytes, the others from a random file.",
         "Each library is used as shown first in its documentation. DCP and accelerate would do better with one folder "
         "per step.",
-        f"Waits at {SIZES[-1]} MiB, median and quartiles: synchronous {spread(waits['synchronous'])}, asynchronous "
-        f"{spread(waits['stall'])}. Time lost by a loop of {STEPS} matrix products in one thread, in which one "
-        f"checkpoint is saved: synchronous {spread(waits['lost, synchronous'])}, asynchronous "
-        f"{spread(waits['lost, asynchronous'])}; the loop takes {spread(waits['steps'])}.",
         "gpukit's times include SHA-256 hashes of all data, fsync, and removing the oldest of four checkpoints.",
     ]
 

@@ -23,7 +23,7 @@ ORDER = [
     "rebuild",
 ]
 ORDER += ["launchers", "resume_project", "resume_others", "resume_adapters", "resume_streams", "checkpoint"]
-ORDER += ["finder_models", "step", "podman", "experiments"]
+ORDER += ["step", "podman", "experiments"]
 TOP = """\
 # Benchmarks
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import cases
 import pytest
 
 from gpukit.verify import exercises
-
-SCRIPT = [sys.executable, str(Path(__file__).parents[1] / "train/probed.py"), "--width", "8192"]
 
 
 def test_repeated_step_after_out_of_memory(device: str, measured: dict[str, Any]) -> None:
@@ -89,37 +85,6 @@ def test_monitor_reads_this_gpu(device: str, measured: dict[str, Any]) -> None:
     assert measured.get("gpu_memory_gb", 1) > 0.05 and measured.get("gpu_power_w", 1) > 1
     assert 10 < measured.get("gpu_temperature_c", 50) < 110
     assert len([name for name in measured if name.startswith("gpu_")]) >= 1
-
-
-def test_the_largest_batch_that_fits_is_found(device: str, measured: dict[str, Any]) -> None:
-    """In 2 GiB of memory, of which it uses most."""
-    from gpukit.script.finder import OPTION, find, option_of
-    from gpukit.script.probe import measure
-
-    command = [*SCRIPT, "--device", device, "--samples", "10000000"]
-    lines = measured.setdefault("lines", [])
-    size = find(command, limit=2 << 30, say=lines.append)
-    found = measure([*command, *option_of(OPTION, size)], limit=2 << 30)
-    measured["share"] = found.peak / (2 << 30)
-    assert 0.6 < measured["share"] <= 1
-
-
-def test_profile_has_the_kernels_of_this_gpu(device: str, tmp_path: Any) -> None:
-    from types import SimpleNamespace
-
-    import torch
-
-    from gpukit.track.profile import OPERATORS, RECORDED, SKIPPED, TRACE, WARM_UP, Profile
-
-    x = torch.randn(512, 512, device=device)
-    profile = Profile()
-    profile.begin(SimpleNamespace(folder=tmp_path, say=print))
-    for _ in range(SKIPPED + WARM_UP + RECORDED + 1):
-        (x @ x).sum().item()
-        profile.step()
-    profile.close("finished")
-    assert (tmp_path / TRACE).stat().st_size > 1000
-    assert "Self CUDA" in (tmp_path / OPERATORS).read_text(encoding="utf-8")
 
 
 def test_the_traced_memory_is_that_of_this_gpu(device: str, measured: dict[str, Any]) -> None:

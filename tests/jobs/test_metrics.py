@@ -73,9 +73,6 @@ def test_progress_of_a_run(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text(json.dumps({**ROW, "samples_per_second": 5e-324}) + "\n")
     assert progress(tmp_path, JOB)["eta_seconds"] is None
     (folder / "metrics.jsonl").write_text(json.dumps(ROW) + "\n")
-    auto = {"settings": {"max_steps": 1550, "batch_size": "auto"}, "batch_size": 512}
-    (folder / "run.json").write_text(json.dumps({**FACTS, **auto}))
-    assert 19 < progress(tmp_path, JOB)["eta_seconds"] <= 100 * 512 / 2560
     ended = progress(tmp_path, {**JOB, "state": "failed", "ended": time.time()})
     assert (ended["step"], ended["eta_seconds"]) == (1450, None)
     retried = progress(tmp_path, {**JOB, "started": time.time() + 60})

@@ -434,7 +434,7 @@ def streams(folder: Path, report: Report) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     run = Run(folder, save_steps=1)
     run.keep(model=model, optimizer=optimizer)
-    loader = DataLoader(Points(), 8, shuffle=True, num_workers=1, persistent_workers=True)
+    loader = DataLoader(Points(), 8, shuffle=True, num_workers=1)
     for epoch in run.epochs(range(6)):
         stream = DataLoader((Numbers, Stateful)[epoch % 2](), 6, num_workers=epoch // 2 % 2)
         if epoch > 3:

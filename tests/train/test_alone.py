@@ -1,4 +1,4 @@
-"""exactrun by itself: its README's script, without gpukit and tqdm, and where the system lacks what only Linux has."""
+"""exactrun by itself: its README's script, without gpukit, and where the system lacks what only Linux has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = re.findall(r"```python\n(.*?)```", (ROOT / "exactrun/README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
-ALONE = "import sys\nsys.modules['gpukit'] = sys.modules['tqdm'] = None\n"
+ALONE = "import sys\nsys.modules['gpukit'] = None\n"
 # As on macOS, where pathlib finds no /proc either.
 MACOS = """
 import os, pathlib, signal

@@ -12,15 +12,14 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch", exc_type=ImportError)
-from exactrun import checkpoint, hashed, saver  # noqa: E402
+from exactrun import checkpoint, hashed  # noqa: E402
 from exactrun.checkpoint import CheckpointError, load, newest, save  # noqa: E402
-from exactrun.saver import Saver  # noqa: E402
+from exactrun.run import Run  # noqa: E402
 
 ABOUT = {"batch_size": 64, "seed": 0, "samples": 1000}
 FILES = ("model.pt", "state.pt", "manifest.json")
@@ -241,7 +240,7 @@ def damage(path: Path, what: str) -> None:
         shutil.move(path, path.with_name("step-00000099"))
     else:  # another format, and every sum right
         _, _, below = (path / "manifest.json").read_bytes().partition(b"\n")
-        below = below.replace(b'"format": 2', b'"format": 7')
+        below = below.replace(f'"format": {checkpoint.FORMAT}'.encode(), b'"format": 7')
         first = f'{{"sha256 of the lines below": "{hashlib.sha256(below).hexdigest()}",\n'
         (path / "manifest.json").write_bytes(first.encode() + below)
 
@@ -274,7 +273,7 @@ def test_one_of_another_version_is_kept_and_told(tmp_path: Path) -> None:
     path = put(tmp_path, 2)
     damage(path, "format")
     for read in (lambda: newest(tmp_path, about=ABOUT), lambda: load(path)):
-        with pytest.raises(CheckpointError, match=r"has format 7.*reads format 2"):
+        with pytest.raises(CheckpointError, match=r"has format 7.*reads format \d"):
             read()
     put(tmp_path, 3)
     assert path.is_dir()
@@ -397,8 +396,6 @@ def test_a_folder_that_was_deleted_is_one_sentence(tmp_path: Path) -> None:
 
 KILLED = """
     run, kills, chance = Path(sys.argv[1]), int(sys.argv[2]), random.Random(0)
-    saver = Saver(run, about=ABOUT, keep=2)
-    saver.asynchronous = sys.argv[3] == "True"
     put(run, 1)
     begun = time.perf_counter()
     for _ in range(3):
@@ -412,7 +409,7 @@ KILLED = """
         if not child:
             os.write(say, b".")
             for number in range(step + 1, step + 1000):
-                saver.save(number, weights(number), state(number))
+                put(run, number, keep=2)
             os._exit(0)
         os.read(ready, 1)
         time.sleep(chance.uniform(0, 3 * took))
@@ -429,9 +426,8 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_killed_at_any_moment_the_run_resumes(asynchronous: bool, tmp_path: Path, in_child) -> None:
-    caught, left = in_child(KILLED, tmp_path, 30, asynchronous).splitlines()
+def test_killed_at_any_moment_the_run_resumes(tmp_path: Path, in_child) -> None:
+    caught, left = in_child(KILLED, tmp_path, 30).splitlines()
     assert int(caught) > 2, "no kill met a save: this proves nothing"
     assert left == ""
 
@@ -458,26 +454,30 @@ def small_disk(tmp_path: Path):
     subprocess.run(["umount", tmp_path], check=True)
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_training_goes_on_while_the_disk_is_full(asynchronous: bool, small_disk: Path) -> None:
-    ours = Saver(small_disk / "run", about=ABOUT)
-    ours.asynchronous = asynchronous
-    ours._slow = True  # on a busy machine, a slow disk would be reported too
+def test_training_goes_on_while_the_disk_is_full(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said() -> list[str]:
+        return [line for line in capsys.readouterr().err.splitlines() if "saved" in line or "space" in line]
+
+    model = torch.nn.Linear(512, 512)
     filler = small_disk / "filler"
-    for step in (1, 2):
-        filler.write_bytes(bytes(7 << 20))
-        for _ in range(2):  # reported once
-            ours.save(10 * step, weights(0, 1 << 18), state(1))
-        with pytest.raises(CheckpointError, match="free space or keep fewer") as refused:
-            ours.wait()
-        assert refused.value.full
-        (message,) = ours.messages()
-        assert f"Step {10 * step} was not saved: " in message and "the next save tries again" in message
-        filler.unlink()
-        ours.save(10 * step + 1, weights(10 * step + 1), state(10 * step + 1))
-        ours.wait()
-        assert ours.messages() == [f"There is space again: step {10 * step + 1} is saved."]
-        assert_of_step(newest(small_disk / "run"), 10 * step + 1)
+    run = Run(small_disk / "run", save_steps=1)
+    run.keep(model=model)
+    filler.write_bytes(bytes(7 << 20))
+    for _ in range(2):  # reported once
+        run.step()
+    with pytest.raises(CheckpointError, match="free space or keep fewer") as refused:
+        run.finish()
+    assert refused.value.full
+    (message,) = said()
+    assert "Step 1 was not saved: " in message and "the next save tries again" in message
+    run = Run(small_disk / "run", save_steps=1)
+    run.keep(model=model)
+    run.step()
+    filler.unlink()
+    run.step()
+    run.finish()
+    assert said()[-1] == "There is space again: step 2 is saved."
+    assert newest(small_disk / "run").step == 2
 
 
 @pytest.mark.parametrize("limit", [4096, 12 << 20])
@@ -559,91 +559,3 @@ def test_a_worker_that_outlives_its_run_does_not_hold_it(tmp_path: Path, in_chil
         """
     in_child(code, tmp_path)
     assert_of_step(newest(tmp_path), 3)
-
-
-# While training continues.
-
-
-def test_the_copy_is_what_was_saved_whatever_changes_while_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same bytes as without a thread, for all kinds of tensors."""
-    really = checkpoint.write
-    go = threading.Event()
-    ours = Saver(tmp_path / "thread", about=ABOUT)
-    for step, size in enumerate((1000, 4000, 10), start=1):
-        shared = weights(step, size)
-        plain = state(step) | {"list": [step]}
-        shared |= {"tied": shared["layer.weight"], "view": shared["layer.weight"][3:7].t(), "none": torch.empty(0, 3)}
-        shared["conjugated"] = torch.complex(torch.ones(2), torch.ones(2)).conj()
-        save(tmp_path / "none", step, shared, plain, about=ABOUT, metric=-step)
-        monkeypatch.setattr(checkpoint, "write", lambda *given, **named: (go.wait(), really(*given, **named)))
-        go.clear()
-        ours.save(step, shared, plain, metric=-step)
-        assert not (tmp_path / f"thread/checkpoints/step-{step:08d}").exists()
-        plain["list"][0] = plain["optimizer"] = None
-        for tensor in shared.values():
-            tensor.zero_()
-        go.set()
-        ours.wait()
-        monkeypatch.setattr(checkpoint, "write", really)
-        for name in FILES:
-            places = (tmp_path / folder / f"checkpoints/step-{step:08d}" / name for folder in ("none", "thread"))
-            assert len({path.read_bytes() for path in places}) == 1, name
-    assert ours.messages() == []
-
-
-def test_an_error_of_the_thread_is_raised_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = Saver(tmp_path / "run", about=ABOUT)
-    (tmp_path / "run").touch()
-    for call in (ours.wait, lambda: ours.save(2, weights(2), state(2))):
-        ours.save(1, weights(1), state(1))
-        with pytest.raises(CheckpointError, match="is not a folder") as refused:
-            call()
-        assert not refused.value.full
-    (tmp_path / "run").unlink()
-    ours.save(3, weights(3), state(3))
-    ours.wait()
-    with pytest.raises(CheckpointError, match=r"state\['x'\] is a function"):  # at once
-        ours.save(4, weights(4), {"x": lambda: None})
-    assert_of_step(newest(tmp_path / "run"), 3)
-
-
-def test_a_save_waits_for_the_previous_one_and_reports_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    really = checkpoint.write
-    ours = Saver(tmp_path, about=ABOUT)
-    monkeypatch.setattr(checkpoint, "write", lambda *a, **b: (threading.Event().wait(0.15), really(*a, **b)))
-    for step in (1, 2, 3):
-        ours.save(step, weights(step), state(step))
-    ours.wait()
-    (message,) = ours.messages()
-    assert message.endswith("s for the previous checkpoint: save less often, or to a faster disk.")
-    assert steps(tmp_path) == [1, 2, 3]
-
-
-def test_without_memory_for_a_copy_it_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = Saver(tmp_path, about=ABOUT)
-    monkeypatch.setattr(saver, "available", lambda: 1000)
-    ours.save(1, weights(1), state(1))
-    assert_of_step(newest(tmp_path), 1)
-    ours.save(2, weights(2), state(2))
-    (message,) = ours.messages()
-    assert message.startswith("There is too little memory for a copy of the checkpoint")
-
-
-def test_the_interpreter_ends_after_the_last_save(tmp_path: Path, in_child) -> None:
-    code = """
-        import threading
-        run = Path(sys.argv[1])
-        saver = Saver(run, about=ABOUT)
-        saver.save(1, {"w": torch.ones(1 << 20)}, {})
-        threading._shutdown()
-        assert newest(run).step == 1
-        os.statvfs = lambda path: os.statvfs_result((4096, 4096, 1, 1, 1, 0, 0, 0, 0, 255))
-        saver.save(2, {"w": torch.ones(1 << 20)}, {})  # a full disk
-        saver._thread.join(10)
-        assert not saver._thread.is_alive()
-        print(*saver.messages())
-        """
-    assert "the next save tries again" in in_child(code, tmp_path)
-    assert steps(tmp_path) == [1]

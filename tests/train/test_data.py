@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, WeightedRandomSampler
 
 from exactrun import seeds
-from exactrun.data import Batch, Keyed, shared
+from exactrun.data import Batch, Keyed, collated
 from exactrun.passes import View
 from exactrun.seeds import mix
 
@@ -46,7 +46,7 @@ class Augmented(Dataset):
     def __getitem__(self, index):
         drawn = [random.random(), numpy.random.rand(), self.modern.normal(), self.own.gauss(0, 1)]
         drawn += [NAMED.random(), self.shared.random(), self.slotted()]
-        noise = torch.randn(1 + index % 3).sum() + seeds.numpy_generator().random()
+        noise = torch.randn(1 + index % 3).sum() + numpy.random.default_rng(numpy.random.randint(2**63)).random()
         return torch.tensor([*drawn, self.transforms[0](noise), self.transforms[1](torch.ones(8)).sum(), index])
 
 
@@ -186,7 +186,7 @@ def test_a_loader_of_ones_own_is_bit_equal_for_any_number_of_workers(seeded):
         batches = DataLoader(
             Keyed(Sometimes(), together),
             batch_sampler=READ[seeded],
-            collate_fn=shared,
+            collate_fn=collated,
             num_workers=workers,
             multiprocessing_context=context,
             generator=torch.Generator(),
@@ -266,10 +266,10 @@ def test_a_normal_number_that_numpy_has_kept_is_kept_apart():
     found = []
     for _ in range(2):
         with seeds.Seeds().apart():
-            seeds.seed_all(5)
+            seeds.Seeds().seed(5)
             found.append(numpy.random.randn())
             with seeds.Seeds().apart():
-                seeds.seed_all(6)
+                seeds.Seeds().seed(6)
                 numpy.random.randn()
             found.append(numpy.random.randn(2).tolist())
     assert found[:2] == found[2:]
@@ -282,7 +282,7 @@ def test_a_normal_number_that_numpy_has_kept_is_kept_apart():
 def test_a_keyed_data_set_is_the_data_set_otherwise():
     named = {"a": numpy.arange(3.0), (1, 2): numpy.ones(1)}
     batches = torch.utils.data.DataLoader(
-        Keyed(named, torch.from_numpy), sampler=[(5, "a"), (5, (1, 2))], batch_size=None, collate_fn=shared
+        Keyed(named, torch.from_numpy), sampler=[(5, "a"), (5, (1, 2))], batch_size=None, collate_fn=collated
     )
     assert [len(batch) for batch in batches] == [3, 1]
     keyed = Keyed(Plain(rarely=(3,)))

@@ -1,15 +1,10 @@
-"""The progress line, announcements before the first step, the plot of the losses, and error messages."""
+"""Progress lines, announcements before the first step, the plot of the losses, and error messages."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import io
 import os
-import pty
-import struct
-import termios
-import threading
 import time
 
 import pytest
@@ -23,24 +18,9 @@ from exactrun.progress import Progress
 from gpukit.script.errors import error_message, report_errors
 
 
-class Terminal(io.StringIO):
-    """A terminal; one of 0 columns does not say how wide it is, as a container's at its start."""
-
-    def __init__(self, columns: int = 100) -> None:
-        super().__init__()
-        _, self.terminal = pty.openpty()
-        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30 if columns else 0, columns, 0, 0))
-
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self.terminal
-
-
 def run(progress: Progress, steps: int, reports: int = 10) -> None:
+    progress.begin(1)
     for step in range(1, steps + 1):
-        progress.step(step)
         if step % reports == 0 or step == progress.total:
             progress.report(step, 1 / step)
 
@@ -48,7 +28,7 @@ def run(progress: Progress, steps: int, reports: int = 10) -> None:
 @pytest.mark.parametrize(("total", "last"), [(95, "step 95/95  loss 0.0105  "), (None, "step 90  loss 0.0111  ")])
 def test_lines_where_there_is_no_terminal(total: int | None, last: str, monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
-    monkeypatch.setattr(module, "BETWEEN", 0.0)
+    monkeypatch.setattr(module, "BETWEEN", (0.0, 0.0))
     run(Progress(total, samples=8, stream=out), 95)
     lines = out.getvalue().splitlines()
     assert len(lines) == 9 + bool(total) and lines[-1].startswith(last) and lines[-1].endswith(" samples/s")
@@ -63,26 +43,19 @@ def test_lines_are_at_most_one_a_second_and_the_last() -> None:
 def test_a_line_has_only_what_is_known() -> None:
     out = io.StringIO()
     progress = Progress(1, stream=out)
-    progress.step(1)
+    progress.begin(1)
     progress.report(1)
     assert out.getvalue() == "step 1/1\n"
 
 
-@pytest.mark.parametrize("columns", [100, 0])
-def test_a_bar_on_a_terminal(columns: int) -> None:
-    out = Terminal(columns)
-    threads = threading.active_count()
-    with Progress(100, stream=out) as progress:
-        for step in range(51, 81):
-            progress.step(step)
-            progress.report(step, 1 / step)
-            time.sleep(0.01)
-        assert threading.active_count() == threads  # workers are forked from this process
-        drawn = [line.strip() for line in out.getvalue().split("\r") if line.strip()]
-        assert drawn[0].startswith("50%") and "/100" in drawn[-1] and "loss 0.01" in drawn[-1]
-        progress.say("A sentence.")
-        assert "\rA sentence.\n" in out.getvalue()
-    assert out.getvalue().endswith("\r") and not out.getvalue().split("\r")[-2].strip()  # the bar is removed
+def test_lines_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an hour, one a minute instead of one a second."""
+    clock = iter(range(7300))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    out = io.StringIO()
+    run(Progress(None, stream=out), 7200, reports=1)
+    printed = [int(line.split()[1]) for line in out.getvalue().splitlines()]
+    assert printed[:5] == [1, 2, 3, 4, 5] and 130 < len(printed) < 200 and printed[-1] - printed[-2] == 60
 
 
 class Failing(io.StringIO):
@@ -101,7 +74,7 @@ def test_output_that_cannot_be_written_does_not_stop_training() -> None:
 
 
 def test_other_ranks_print_nothing() -> None:
-    out = Terminal()
+    out = io.StringIO()
     progress = Progress(10, shown=False, stream=out)
     run(progress, 10)
     progress.say("A sentence.")

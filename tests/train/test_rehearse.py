@@ -97,6 +97,7 @@ def test_a_script_that_keeps_all_is_exact_and_what_it_writes_is_put_back(tmp_pat
     assert found.returncode == 0, found.stdout + found.stderr
     assert contents(tmp_path) == before
     assert "own.pt" in found.stderr and "log.txt" in found.stderr
+    assert "run 1" in found.stderr, "progress, also through a pipe"
 
 
 def test_what_is_forgotten_is_named_in_all_ranks(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_an_omission_is_named(name: str, tmp_path: Path) -> None:
 
 
 def test_a_script_that_acts_on_saving_or_that_nothing_seeds_is_reported(tmp_path: Path) -> None:
-    acting = Omission((), step="if run._saver: torch.rand(1)")
+    acting = Omission((), step="if any(run.folder.glob('checkpoints/step-*')): torch.rand(1)")
     unseeded = Omission((), first="x = x + float(numpy.random.default_rng().random())")
     found = []
     for number, one in enumerate((acting, unseeded)):
@@ -181,12 +182,14 @@ def test_planned_kills_are_at_steps_that_can_be_saved(length: int, every: int) -
     rows = [
         {"kind": "step", "step": step + 1, "done": step % length + 1, "settled": not step % every} for step in range(14)
     ]
-    plan = planned(rows, cut=False)
-    assert plan.kills == sorted(set(plan.kills)) and plan.kills
-    assert all(rows[kill - 1]["settled"] and kill < 14 for kill in plan.kills)
-    if plan.whole:
-        assert {plan.places[kill] for kill in plan.kills} == set(plan.places.values())
-    assert plan.whole or length not in (2, 3) or every != 1
+    kills, enough = planned(rows)
+    assert kills and list(kills) == sorted(kills)
+    assert all(rows[kill - 1]["settled"] and kill < 14 for kill in kills)
+    assert enough or length not in (1, 2, 3) or every != 1
+    if enough and every == 1:
+        places = {1: "start", length: "end"} if length > 1 else {1: "end"}
+        assert len(kills) == min(length, 3)
+        assert all(places.get(rows[kill - 1]["done"], "middle") in place for kill, place in kills.items())
 
 
 def test_help_is_given_without_a_command() -> None:

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -24,7 +23,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from exactrun import checkpoint
 from exactrun.checkpoint import CheckpointError, load_weights
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
@@ -173,15 +171,6 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
         run.keep(model=torch.nn.Linear(3, 1))
 
 
-def test_a_module_with_the_name_of_a_part_of_the_model_is_refused(tmp_path: Path) -> None:
-    """Its weights would have the same names in the checkpoint; those of the part itself may be kept."""
-    model = nn.ModuleDict({"teacher": nn.Linear(1, 1)})
-    with Run(tmp_path / "x") as run:
-        run.keep(model=model, teacher=model["teacher"])
-    with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="is called teacher too"):
-        run.keep(model=model, teacher=nn.Linear(1, 1))
-
-
 def test_two_steps_for_one_batch_are_refused(tmp_path: Path) -> None:
     with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="called twice"):
         for _ in run.enumerate(range(3)):
@@ -245,8 +234,8 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("end", [0, None])
 def test_a_script_that_calls_exit_does_not_hide_that_its_last_save_failed(end: int | None, tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.wait = lambda: checkpoint.write(tmp_path, 1, {}, 1 << 60, about={}, keep=1, metric=None)
-    with pytest.raises(CheckpointError, match="free"), run:
+    run._unsaved = CheckpointError("Free some space.", "full")
+    with pytest.raises(CheckpointError, match="Free"), run:
         sys.exit(end)
 
 
@@ -327,21 +316,15 @@ def test_a_plain_loop_around(counted: bool, tmp_path: Path) -> None:
     assert train(0) == [(1, 1), (2, 0), (2, 1)]
 
 
-def test_a_list_in_another_order_is_refused(tmp_path: Path) -> None:
-    """Unless it is kept: then its order is the saved one."""
-    for folder, kept in (("a", True), ("b", False)):
-        for resumed in (False, True):
-            items = [3, 1, 2, 0] if resumed else [0, 1, 2, 3]
-            with Run(tmp_path / folder, save_steps=1) as run:
-                if kept:
-                    run.keep(items=items)
-                wrong = pytest.raises(DataError, match="another order") if resumed and not kept else None
-                with wrong or contextlib.nullcontext():
-                    for i, item in run.enumerate(items):
-                        assert i == item
-                        if i == 2:
-                            break
-                        run.step()
+def test_a_list_that_is_kept_has_its_saved_order(tmp_path: Path) -> None:
+    for items in ([0, 1, 2, 3], [3, 1, 2, 0]):
+        with Run(tmp_path, save_steps=1) as run:
+            run.keep(items=items)
+            for i, item in run.enumerate(items):
+                assert i == item
+                if i == 2:
+                    break
+                run.step()
 
 
 class Item:
@@ -426,15 +409,12 @@ def test_state_restores_the_generators(tmp_path: Path) -> None:
     assert drawn("killed", 4) + drawn("killed") == drawn("whole")
 
 
-def test_other_loops_and_another_optimizer_are_refused(tmp_path: Path) -> None:
+def test_other_loops_are_refused(tmp_path: Path) -> None:
     with Run(tmp_path / "x", save_steps=1) as run:
         train(run, 4)  # in the second epoch
     for change in ({"epochs": 1}, {"loader": range(3)}):
         with Run(tmp_path / "x") as run, pytest.raises(TrainingError, match="other loops"):
             train(run, 100, **change)
-    model = nn.Linear(2, 1)
-    with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="SGD"):
-        run.keep(model=model, optimizer=torch.optim.Adam(model.parameters()))
 
 
 def test_a_script_without_steps_is_reported(tmp_path: Path, capsys: Any) -> None:
@@ -527,20 +507,15 @@ def test_another_learning_rate_is_used_or_reported(own: bool, epoch: int, tmp_pa
 
 def test_a_run_whose_last_save_fails_does_not_end_with_0(tmp_path: Path) -> None:
     def loop(folder: Path, report: Callable[..., None]) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        model = torch.nn.Linear(600, 600)
+        os.statvfs = lambda _: os.statvfs_result((4096, 4096, 1, 1, 1, 0, 0, 0, 0, 255))  # a full disk
         run = Run(folder)
-        run.keep(model=model)
+        run.keep(model=torch.nn.Linear(2, 1))
         for _ in run.epochs(range(1)):
             run.step()
 
     _, status = os.waitpid(start(loop, tmp_path / "x", tmp_path / "log"), 0)
     assert os.waitstatus_to_exitcode(status) == 1
-    assert (
-        "cannot be read or written" in (tmp_path / "log.err").read_text()
-        and "Traceback" not in (tmp_path / "log.err").read_text()
-    )
+    assert "free space" in (tmp_path / "log.err").read_text() and "Traceback" not in (tmp_path / "log.err").read_text()
 
 
 def test_a_learning_rate_that_the_loop_changes_is_set_only_once(tmp_path: Path) -> None:
@@ -632,14 +607,6 @@ def test_a_metric_of_torchmetrics_keeps_its_sums(tmp_path: Path) -> None:
 
 def test_an_error_in_a_notebooks_cell_repeats_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exactrun.run.INTERACTIVE", True)
-    write = checkpoint.write
-
-    def slow_write(run: Path, step: int, *arguments: Any, **options: Any) -> None:
-        if step == 5:  # the last one before the error: it is still being written when the cell runs again
-            time.sleep(1)
-        write(run, step, *arguments, **options)
-
-    monkeypatch.setattr(checkpoint, "write", slow_write)
     steps: list[int] = []
 
     def cell(run: Run, fails_at: int = 0) -> None:

@@ -19,9 +19,6 @@ import pytest
 import torch
 
 from exactrun import checkpoint
-from exactrun.ranks import Ranks
-from gpukit.script import finder, start
-from gpukit.script.settings import RunSettings
 from tests.train.trainee import LIMIT, Trainee
 
 EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch
@@ -270,29 +267,24 @@ def test_fp16_is_scaled_where_a_card_has_no_bf16(trainee) -> None:
     assert scaler["scale"] > 1 and scaler["_growth_tracker"] > 0
 
 
-def test_the_batch_size_is_found_once(trainee, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And kept for the run: what fits may be another number next time. Without a GPU, it is a number."""
-    project = trainee()
-    ended = project.run("--batch-size", "auto")
-    assert ended.code == 1 and ended.err.count("\n") == 1 and "can only be found" in ended.err
-    monkeypatch.setenv("GPUKIT_PROJECT", str(project.folder))
-    found = iter([48, 50])
-    monkeypatch.setattr(finder, "find", lambda *_, **__: next(found))
-    settings = RunSettings(batch_size="auto", output_dir=tmp_path, name="run")
-    for _ in range(2):
-        with start.choose_folder(settings, Ranks()) as run:
-            assert start.batch_size(settings, run) == 48
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What else a project has
 
 
-def test_its_first_steps_are_measured(trainee) -> None:
+def test_its_script_is_rehearsed(trainee) -> None:
     project = trainee()
-    found = project.measured("--batch-size", "100")
-    assert (found.steps, found.samples, found.device, found.peak) == (6, 8192, "cpu", None)
-    assert not (project.folder / "outputs").exists(), "the trial saves elsewhere"
+    command = [sys.executable, "-m", "exactrun", "rehearse", "--steps", "8", "--", "-m", f"{project.package}.train"]
+    path = os.pathsep.join([str(project.folder / "src"), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [*command, "--width", "8", "--device", "cpu"],
+        cwd=project.folder,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=2 * LIMIT,
+    )
+    assert run.returncode == 0 and "exact" in run.stdout, run.stdout + run.stderr
+    assert not (project.folder / "outputs").exists()
 
 
 def test_the_projects_own_tests_pass(trainee) -> None:

@@ -32,7 +32,6 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`start(*options)`: a start of a script with these options, which saves a checkpoint -> its settings."""
     (tmp_path / "stack.json").write_text(json.dumps(DATA))
     stack = load(tmp_path / "stack.json")
-    monkeypatch.setattr("exactrun.environment.git_state", lambda: None)
 
     def started(*options: str, save: bool = True) -> Settings:
         settings = parse(Settings, "train", ["--output-dir", str(tmp_path / "outputs"), *options])
@@ -49,10 +48,10 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("name", [("--name", "a"), ()])
 def test_a_resumed_run_keeps_its_own_settings(name: tuple[str, ...], start) -> None:
-    start(*name, "--lr", "0.25", "--data", "/elsewhere", "--clip", "None", "--compile", "--batch-size", "auto")
+    start(*name, "--lr", "0.25", "--data", "/elsewhere", "--clip", "None", "--compile", "--batch-size", "8")
     again = start(*name, "--width", "4")
     assert (again.lr, again.data, again.clip, again.compile) == (0.25, Path("/elsewhere"), None, True)
-    assert (again.batch_size, again.width) == ("auto", 4)
+    assert (again.batch_size, again.width) == (8, 4)
     assert start(*name, "--lr", "0.5").lr == 0.5
     assert (start(*name).lr, start(*name).width) == (0.5, 4)
     assert start("--name", "another").lr == Settings().lr

@@ -27,6 +27,7 @@ PRELOADED = [
     "tests.train.torchvision_anyway",
     "timm",
     "trl.trainer.sft_trainer",
+    "tests.train.fsdp_on_cpu",
 ]
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(PRELOADED)
@@ -101,17 +102,6 @@ class Trainee:
             path.touch()
         self.started.append(process)
         return Started(process, out, err)
-
-    def measured(self, *arguments: str) -> Any:
-        """What a probe reports of its first steps (gpukit.script.probe)."""
-        from gpukit.script.probe import Measured
-
-        report = self.folder.parent / "report.json"
-        settings = json.dumps({"report": str(report), "limit": None})
-        variables = {"EXACTRUN_TRIAL": "gpukit.script.probe:Probe", "EXACTRUN_TRIAL_SETTINGS": settings}
-        started = self.start(*arguments, **variables)
-        assert started.end().code == 0, started.output()
-        return Measured(**json.loads(report.read_text()))
 
     def end(self) -> None:
         """Leave none running: a test may have failed before."""

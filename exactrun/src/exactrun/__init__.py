@@ -3,14 +3,13 @@
     run         a run of a training loop, which resumes exactly (passes, streams, state, shards, checks, settings)
     data        batches and samples whose random numbers depend only on a key (seeds, vector_math, workers)
     checkpoint  checkpoints that are verified when they are loaded (hashed)
-    saver       saving while training continues (memory)
     folder      the folder of a run, its settings and versions (environment)
     metrics     the metrics of a run, as JSON lines
     observer    what follows a run: trackers, monitors, profilers
     progress    progress output
     ranks       one process or several
     stop        signals that stop a run at the end of a step
-    trial       a trial of the user's own script in another process
+    trial       whether this process rehearses the script
     fits        a batch that does not fit in memory, in smaller parts (parts)
     errors      the error of a run that cannot continue
 
@@ -25,7 +24,6 @@ from exactrun.fits import Fits
 from exactrun.metrics import read as read_metrics
 from exactrun.observer import Observer
 from exactrun.run import Run
-from exactrun.seeds import numpy_generator, seed_all
 
 __all__ = [
     "CheckpointError",
@@ -35,7 +33,5 @@ __all__ = [
     "Run",
     "TrainingError",
     "load_weights",
-    "numpy_generator",
     "read_metrics",
-    "seed_all",
 ]

@@ -21,7 +21,6 @@ import shutil
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +31,7 @@ from torch.utils.serialization import config
 from exactrun.hashed import DamageError, entry, readable, sync, verify
 from exactrun.shards import like
 
-FORMAT = 2
+FORMAT = 3
 FOLDER = "checkpoints"
 LOCK = ".lock"
 MANIFEST = "manifest.json"
@@ -45,7 +44,6 @@ NEW_RUN = "or start a new run in another folder"
 PLAIN = {dict, OrderedDict, Counter, list, tuple, set, str, bytes, int, float, complex, bool, type(None)}
 PLAIN |= {torch.Size, torch.dtype, torch.device}
 UNCHANGED = "Earlier checkpoints are unchanged."
-Contents = dict[str, Callable[[Any], object]]  # for each file, what writes it to a file object
 Result = TypeVar("Result")
 DISK = {  # what to do about an error of the file system
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
@@ -114,28 +112,10 @@ def save(
     Raises:
         CheckpointError: it cannot be saved; earlier checkpoints are unchanged.
     """
-    return write(run, step, *prepare(weights, state, keep), about=about, keep=keep, metric=metric)
-
-
-def prepare(weights: Mapping[str, Tensor], state: dict[str, Any], keep: int) -> tuple[Contents, int]:
-    """The files and their size. CheckpointError for what a checkpoint cannot hold."""
     if keep < 1:
         raise CheckpointError(f"keep is {keep}, but must be at least 1.")
     values = {WEIGHTS: dict(weights), STATE: state}
     needed = sum((storages(values[WEIGHTS], "weights") | storages(state, "state")).values())
-    return {name: partial(dump, one) for name, one in values.items()}, needed
-
-
-def dump(values: dict[str, Any], file: Any) -> None:
-    """torch.save without its checksums: the manifest has better ones."""
-    with config.patch({"save.compute_crc32": False}):
-        torch.save(values, file)
-
-
-def write(
-    run: Path, step: int, contents: Contents, needed: int, *, about: dict[str, Any], keep: int, metric: float | None
-) -> Path:
-    """`save`, after `prepare`."""
     folder = run / FOLDER
     path = folder / f"step-{step:08d}"
     spare = folder / f".step-{step:08d}{SPARE}"
@@ -144,9 +124,10 @@ def write(
         check_room(folder, needed)
         try:
             spare.mkdir()
-            for name, put in contents.items():
-                with (spare / name).open("xb") as file:
-                    put(file)
+            for name, one in values.items():
+                # Without torch.save's checksums: the manifest has better ones.
+                with (spare / name).open("xb") as file, config.patch({"save.compute_crc32": False}):
+                    torch.save(one, file)
             seal(spare, step, about, metric)
             place(spare, path)
         except BaseException:
@@ -192,8 +173,7 @@ def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -
         measured = [path for path, metric in metrics.items() if metric is not None]
         found = load(min(measured, key=metrics.__getitem__)) if measured else found
     for name, module in modules.items():
-        prefix = "" if name == "model" else f"{name}."
-        weights = {key.removeprefix(prefix): one for key, one in found.weights.items() if key.startswith(prefix)}
+        weights = found.weights if name == "model" else found.state["kept"].get(name, {})
         compare(found.path, found.about, {name: fingerprint(module)})
         present = module.state_dict()
         module.load_state_dict({key: like(weights[key.replace("_orig_mod.", "")], one) for key, one in present.items()})
@@ -262,7 +242,9 @@ def _lock(path: Path) -> int:
     except (BlockingIOError, PermissionError):
         os.close(file)
         run = path.parents[1]
-        raise CheckpointError(f"Another process writes to {run}: wait until it ends, or use another folder.") from None
+        raise CheckpointError(
+            f"Another process writes to {run}: wait until it ends, or use another folder (--name, in a project)."
+        ) from None
     except OSError:
         pass  # a file system without locks
     return file

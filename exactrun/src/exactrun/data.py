@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -31,7 +30,6 @@ class Begin:
         self.own = own
 
     def __call__(self, worker: int) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as signals_later does, for loaders within a stream
         begin()
         if self.own is not None:
             self.own(worker)
@@ -53,8 +51,8 @@ class Keyed(Dataset):
     batch of the samples, and may draw as well (masks, mixup). A loader without batches asks for (key, index).
 
     Seeded are the global generators of torch (CPU), `random`, and NumPy, and those that the data set, its transforms,
-    and `collate` hold or name in their modules. A generator that a sample creates itself cannot be seeded here (use
-    `numpy_generator`), nor can the operating system's. All other attributes are the data set's.
+    and `collate` hold or name in their modules. A generator that a sample creates itself cannot be seeded here: use
+    `numpy.random.default_rng(numpy.random.randint(2**63))`. All other attributes are the data set's.
     """
 
     def __init__(self, dataset: Dataset, collate: Callable[[Any], Any] = default_collate) -> None:
@@ -140,20 +138,6 @@ def _number(index: Any) -> int:
         return int.from_bytes(hashlib.blake2b(repr(index).encode(), digest_size=8).digest(), "big")
 
 
-def shared(batch: Any) -> Any:
-    """A loader's collate function for what Keyed returns: in a worker, moves its tensors to shared memory.
-
-    The queue would do it in another thread, where a failure is only printed, and the training process would wait for
-    the batch forever.
-    """
-    if get_worker_info() is not None:
-        _share(batch)
+def collated(batch: Any) -> Any:
+    """A loader's collate function for what Keyed returns, which is a batch already."""
     return batch
-
-
-def _share(batch: Any) -> None:
-    if isinstance(batch, torch.Tensor) and batch.layout == torch.strided:
-        batch.share_memory_()
-    elif isinstance(batch, Mapping | list | tuple):
-        for part in batch.values() if isinstance(batch, Mapping) else batch:
-            _share(part)

@@ -56,14 +56,9 @@ def is_oom(error: BaseException | None) -> bool:
     return False
 
 
-def check_finite(
-    what: str, tensors: Iterable[torch.Tensor], step: int, ranks: Ranks | None = None, *, infinite: bool = False
-) -> None:
-    """TrainingError if a tensor contains NaN or infinity, on any of `ranks`; all of them must call this.
-
-    `infinite`: infinity is allowed, as in an attention mask.
-    """
-    valid = [(~one.isnan() if infinite else one.isfinite()).all() for one in tensors]
+def check_finite(what: str, tensors: Iterable[torch.Tensor], step: int, ranks: Ranks | None = None) -> None:
+    """TrainingError if a tensor contains NaN or infinity, on any of `ranks`; all of them must call this."""
+    valid = [one.isfinite().all() for one in tensors]
     failed = bool(valid) and not torch.stack(valid).all().item()
     if ranks.any(failed) if ranks else failed:
         raise TrainingError(

@@ -1,18 +1,9 @@
 """A batch that does not fit in memory is computed again, in smaller parts.
 
-    fits = Fits(model)
-    run.keep(fits=fits)
-    for _, (inputs, labels) in run.enumerate(loader):
-        optimizer.zero_grad()
-        for attempt in fits(inputs, labels):
-            with attempt:
-                total = 0.0
-                for share, (some, theirs) in attempt:
-                    loss = share * cross_entropy(model(some), theirs)
-                    loss.backward()
-                    total += loss.detach()
-        optimizer.step()
-        run.step(loss=total)
+    for attempt in fits(inputs, labels):
+        with attempt:
+            for share, (some, theirs) in attempt:
+                (share * cross_entropy(model(some), theirs)).backward()
 
 The gradient is that of the whole batch, except for rounding, if the loss is a mean over the samples, each of which is
 computed alone; `fits.check` finds out whether it is. If it is a sum, it is added up without `share`; if it is a mean
@@ -60,12 +51,12 @@ class Fits:
         self.most = most
 
     def __call__(self, *batch: Any) -> Iterator[Attempt]:
-        """The attempts at a batch: tensors, or tuples, lists, and dicts of them."""
+        """The attempts at a batch: tensors, or tuples, lists, and dicts of them, and numbers."""
         total = parts.samples(batch)
         while True:
-            sizes = parts.even(total, self.most or max(total, 1))
+            sizes = parts.even(total, self.most or total)
             split = parts.split(batch, sizes) if len(sizes) > 1 else [batch]
-            attempt = Attempt(self.model, [(size / max(total, 1), part) for size, part in zip(sizes, split)])
+            attempt = Attempt(self.model, [(size / total, part) for size, part in zip(sizes, split)])
             yield attempt
             if attempt.failed is None:
                 return

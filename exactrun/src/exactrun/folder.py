@@ -16,7 +16,6 @@ from exactrun.errors import TrainingError
 from exactrun.ranks import Ranks
 
 FACTS = "run.json"
-FORMAT = 1
 KINDS = {"settings": dict, "starts": list}  # of what a later start reads
 
 Result = TypeVar("Result")
@@ -83,7 +82,7 @@ class Folder:
 
     def keep(self, **facts: Any) -> None:
         """Add facts to run.json, atomically. Values that JSON does not support are written as strings."""
-        self.facts = {"format": FORMAT, **self.facts, **facts}
+        self.facts = {**self.facts, **facts}
         if self.claim is None:
             return
         aside = self.path / f".{FACTS}.tmp"

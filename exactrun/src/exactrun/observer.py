@@ -1,4 +1,4 @@
-"""What follows a run: an experiment tracker, a monitor of the machine, a profiler."""
+"""What follows a run: an experiment tracker, a monitor of the machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ class Observer:
 
     def begin(self, run: Any) -> None:
         """The first step ends."""
-
-    def step(self) -> None:
-        """A step ends."""
 
     def values(self) -> dict[str, float]:
         """Values that are logged together with the loss."""
@@ -43,11 +40,6 @@ class Observers(list[Observer]):
     def begin(self, run: Any) -> None:
         for one in self:
             one.begin(run)
-        self.steppers = [one for one in self if type(one).step is not Observer.step]
-
-    def step(self) -> None:
-        for one in self.steppers:
-            one.step()
 
     def log(self, step: int, figures: dict[str, Any]) -> None:
         """Log the figures of a step, and what the observers add to them; tensors of one element become numbers."""

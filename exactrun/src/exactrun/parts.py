@@ -1,12 +1,10 @@
 """Counts the samples of a batch, and splits it into parts; every sample is in exactly one part.
 
-A batch is a tensor whose first dimension is the samples, or such tensors and lists with one entry for each sample, in
-tuples, lists, and dicts.
+A batch is a tensor whose first dimension is the samples, or such tensors in tuples, lists, and dicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -18,28 +16,21 @@ class SplitError(Exception):
 
 
 def samples(batch: Any) -> int:
-    """The number of samples in a batch: the length of its first tensor or, without one, of its first list; 0 if it is
-    None or empty. SplitError if it cannot be determined."""
-    leaves = [one for one in tree_leaves(batch, is_leaf=_is_plain) if one is not None]
-    for kind in (Tensor, (list, tuple)):
-        for one in leaves:
-            if isinstance(one, kind) and getattr(one, "ndim", 1):
-                return len(one)
-    if leaves:
-        kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in leaves))
-        raise SplitError(f"the number of samples cannot be determined from {kinds}: tensors and lists in dicts show it")
-    return 0
+    """The number of samples in a batch: the length of its first tensor. SplitError if it has none."""
+    for one in tree_leaves(batch):
+        if isinstance(one, Tensor) and one.ndim:
+            return len(one)
+    raise SplitError("the number of samples cannot be determined: give tensors, in tuples, lists, and dicts")
 
 
 def split(batch: Any, sizes: list[int]) -> list[Any]:
-    """The batch in parts of `sizes` samples, in order; tensors are views.
+    """The batch in parts of `sizes` samples, in order; tensors are views, and numbers are in every part.
 
-    Values that are neither tensors nor lists are in every part. SplitError if the length of a tensor is not the number
-    of samples, or for objects that hold tensors, such as graphs, and mappings other than a dict.
+    SplitError if the length of a tensor is not the number of samples, or for other objects, such as texts and graphs.
     """
-    leaves, structure = tree_flatten(batch, is_leaf=_is_plain)
-    split = [_split(one, sizes) for one in leaves]
-    return [tree_unflatten([parts[number] for parts in split], structure) for number in range(len(sizes))]
+    leaves, structure = tree_flatten(batch)
+    columns = [_split(one, sizes) for one in leaves]
+    return [tree_unflatten([parts[number] for parts in columns], structure) for number in range(len(sizes))]
 
 
 def even(total: int, most: int) -> list[int]:
@@ -49,22 +40,10 @@ def even(total: int, most: int) -> list[int]:
 
 
 def _split(value: Any, sizes: list[int]) -> list[Any]:
-    total = sum(sizes)
     if isinstance(value, Tensor) and value.ndim:
-        if len(value) != total:
-            raise SplitError(f"a tensor of the batch has {len(value)} rows for {total} samples")
+        if len(value) != sum(sizes):
+            raise SplitError(f"a tensor of the batch has {len(value)} rows for {sum(sizes)} samples")
         return list(value.split(sizes))
-    if isinstance(value, (list, tuple)) and len(value) == total:
-        starts = [sum(sizes[:number]) for number in range(len(sizes))]
-        return [value[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-    if isinstance(value, Mapping):
-        raise SplitError(f"the samples of a {type(value).__name__} cannot be separated: give `dict(batch)` instead")
-    if not isinstance(value, Tensor) and (hasattr(value, "to") or getattr(value, "shape", ())):
-        raise SplitError(f"the samples of a {type(value).__name__} cannot be separated")
-    return [value] * len(sizes)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether this is a list without a tensor, list, or dict in it, and so with one entry for each sample."""
-    inside = (Tensor, dict, list, tuple)
-    return isinstance(value, (list, tuple)) and bool(value) and not any(isinstance(one, inside) for one in value)
+    if value is None or isinstance(value, (Tensor, bool, int, float)):
+        return [value] * len(sizes)
+    raise SplitError(f"the samples of a {type(value).__name__} cannot be separated: give tensors")

@@ -25,8 +25,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from exactrun import checks, streams, workers
-from exactrun.data import Batch, Begin, DataError, Keyed, shared
+from exactrun import streams, workers
+from exactrun.data import Batch, Begin, DataError, Keyed, collated
 from exactrun.seeds import ORDER, SAMPLE, Seeds, generators, mix
 from exactrun.state import capture, put_back, restored, values
 
@@ -107,7 +107,7 @@ def options(loader: DataLoader) -> dict[str, Any]:
     """What a loader needs for the batches of an Order."""
     return {
         "dataset": Keyed(loader.dataset, loader.collate_fn),
-        "collate_fn": shared,
+        "collate_fn": collated,
         "worker_init_fn": Begin(loader.worker_init_fn),
         "generator": torch.Generator(),  # the loader draws a seed when it starts: keep it off the global generator
     }
@@ -194,31 +194,15 @@ class Items(Iterator[Any]):
     def __init__(self, items: Any, state: dict[str, Any] | None) -> None:
         self.items = items
         self.done = state["done"] if state else 0
-        self.saved = state.get("outline") if state else None  # to be compared, when kept objects have been restored
         self.rest = iter(items[self.done :]) if isinstance(items, range) else islice(items, self.done, None)
 
     def __next__(self) -> Any:
-        if self.saved:
-            before = self.saved
-            self.saved = None
-            if (now := self._outline()) and before[0] == now[0] and before != now:
-                raise DataError(
-                    "A list that the run loops over has another order or other items than when the run was saved: "
-                    "call `run.keep` for it before the loop, or make the same list."
-                )
         item = next(self.rest)
         self.done += 1
         return item
 
-    def _outline(self) -> list[int] | None:
-        """The length of a list, and a checksum of some of its numbers and words."""
-        if not isinstance(self.items, (list, tuple)):
-            return None
-        few = self.items[:: max(1, len(self.items) // 16)]
-        return [len(self.items), checks.digest([one if isinstance(one, (int, float, str)) else None for one in few])]
-
     def state(self) -> dict[str, Any]:
-        return {"done": self.done, "outline": self._outline()}
+        return {"done": self.done, "sequence": True}
 
     def close(self) -> None: ...
 

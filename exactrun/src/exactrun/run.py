@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from exactrun import checkpoint, checks, shards, streams, trial
+from exactrun import checkpoint, checks, shards, trial, workers
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError, check_finite, end
@@ -45,7 +45,6 @@ from exactrun.observer import Observer, Observers
 from exactrun.passes import SEQUENCES, Items, Sources
 from exactrun.progress import Progress, announce
 from exactrun.ranks import Ranks
-from exactrun.saver import Saver
 from exactrun.seeds import KINDS
 from exactrun.settings import Settings, changed, different, in_words, optimizer_settings
 from exactrun.state import (
@@ -111,7 +110,7 @@ class Run:
     follows from the "batch" that they are in, or from the pass and the "sample" alone, also with another batch size or
     number of processes; that takes at least 10 us for each. `other_processes`: resume a run of another number of
     processes, which then continues, but with other numbers. `settings`: of this run, stored in run.json. `observers`:
-    what follows the run (observer.py). `progress`: show a progress bar; None: on a terminal.
+    what follows the run (observer.py). `progress`: print steps, loss, and rate; None: on a terminal.
 
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
 
@@ -122,7 +121,7 @@ class Run:
 
     source: Any = None  # the DataLoader, or other source, of the batches of the innermost loop
     settled = False  # the step can be saved: gradients are not accumulated, and a resumed run can enter the outer loops
-    _trial: trial.Trial | None = None
+    _trial: Any = None
 
     def __init__(
         self,
@@ -155,11 +154,12 @@ class Run:
         self.settings = settings or {}
         folder = Path(folder)
         if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
-            earlier.abandon()
-        streams.watch_loaders()
+            earlier._status = "failed"
+            earlier.finish()
+        workers.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
-            folder = self._trial.folder(folder)
+            folder = self._trial.folder()
             observers = ()
             progress = False
         self._open(Folder.open(folder, self.settings, self.ranks), observers, progress)
@@ -187,7 +187,7 @@ class Run:
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._lowest: float | None = self.saved.state.get("best") if self.saved else None  # of the metric `best`
         self._score: float | None = None  # its value in the present step
-        self._saver: Saver | None = None
+        self._unsaved: CheckpointError | None = None  # why the last save failed: the disk is full
         self._due = False
         self._next_save = time.monotonic() + OFTEN
         self._optimizers = dict[str, Optimizer]()
@@ -196,8 +196,6 @@ class Run:
         self._kept_with: dict[str, Settings] = {}  # and after it was kept
         self._began_with: dict[str, Settings] | None = None  # where the loops begin, in a run that is new
         self._own_settings: dict[str, Settings] = {}  # those that this run shall use instead of the saved ones
-        self._back = set[str]()  # what is restored
-        self._kept_in = dict[str, int]()  # by name, the steps completed when it was kept; a loop may keep it again
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
         self.progress = Progress(self.last, shown=shown)
@@ -241,7 +239,6 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
-            self._kept_in[name] = self._completed
             if isinstance(one, Optimizer) and not self._loops:
                 self._made_with[name] = optimizer_settings(one)
             if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
@@ -250,18 +247,9 @@ class Run:
                 self._restore_object(name, one)
             if name in self._made_with:
                 self._kept_with[name] = optimizer_settings(one)
-        self._check_names()
         kept = {name: one for name, one in self._objects.items() if isinstance(one, Optimizer)}
         self._optimizers = {name: getattr(one, "optimizer", one) for name, one in kept.items()}  # accelerate wraps them
         self._restore_generators()
-
-    def _check_names(self) -> None:
-        """In checkpoints, the names of weights begin with that of their module, except those of `model`."""
-        modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
-        parts = dict(modules["model"].named_children()) if "model" in modules else {}
-        for name in parts.keys() & modules.keys():
-            if unwrapped(parts[name]) is not modules[name]:
-                raise TrainingError(f"run.keep: a part of model is called {name} too: use another name for the other.")
 
     def state(self, **values: Any) -> SimpleNamespace:
         """Keep values that the script changes: `state = run.state(best=inf, step=0)`, and later `state.step += 1`.
@@ -312,7 +300,8 @@ class Run:
         """Like `enumerate(source)`; a resumed run continues with the batch that comes next.
 
         `source`: a DataLoader, whose samples draw random numbers that depend only on the pass and the batch; a range,
-        list, or tuple; a stream with or without state (streams.py). The result has its length.
+        list, or tuple; or a stream, which a resumed run reads again from the start of the pass. The result has its
+        length.
         """
         return _Numbered(self, source, self._loop(source), start)
 
@@ -350,7 +339,7 @@ class Run:
         if state:
             self._set_kept_generators(state["owned"])
         loop.owned = self._kept_generators()
-        if position and ("outline" in position) != (epochs or isinstance(source, SEQUENCES)):
+        if position and ("sequence" in position) != (epochs or isinstance(source, SEQUENCES)):
             raise self._other_loops()
         loop.batches = Items(source, position) if epochs else self._sources.begin(source, loop.key, position)
         if not isinstance(loop.batches, Items):
@@ -489,7 +478,7 @@ class Run:
         self._stop = None
         self._signals.close()
         if stop is not None and stop.number:
-            self.wait()
+            self.check_saved()
             self._status = "stopped"
             raise stop.ending()
 
@@ -510,10 +499,8 @@ class Run:
         self._completed += 1
         if self._stop is None:
             self._begin()
-        self.progress.step(self._completed)
-        self._observers.step()
         if self._trial is not None:
-            self._due = bool(self._trial.step(self, loss)) or self._due
+            self._due = self._trial.step(self, loss) or self._due
         else:
             self._due = self._is_due(metrics) or self._due
         number = self._stop.number * settled
@@ -530,7 +517,7 @@ class Run:
             if self._trial is not None:
                 self._trial.saved(self)
         if number:
-            self.wait()
+            self.check_saved()
             self._stop.number = number
             self._status = "stopped"
             name = signal.Signals(number).name
@@ -574,15 +561,14 @@ class Run:
             "it, or use another folder."
         )
 
-    def wait(self) -> None:
-        """Complete the last save; CheckpointError if it fails."""
-        if self._saver is not None:
-            self._saver.wait()
-            for message in self._saver.messages():
-                self.say(message)
+    def check_saved(self) -> None:
+        """Raise CheckpointError if the last save failed, since the disk is full."""
+        if self._unsaved is not None:
+            raise self._unsaved
 
     def finish(self) -> None:
-        """Complete the last save, and the trackers. Called when the script ends, if it was not before."""
+        """Complete the trackers; CheckpointError if the last save failed. Called when the script ends, if it was not
+        before."""
         if self._ended:
             return
         self._ended = True
@@ -593,24 +579,13 @@ class Run:
             self._loops.pop().batches.close()
         self._hook.remove()
         atexit.unregister(self._at_exit)
-        try:
-            self.wait()
-        except CheckpointError:
+        if self._unsaved is not None:
             self._status = "failed"
-            raise
-        finally:
-            self._signals.close()
-            for sentence in self._observers.close(self._status):
-                print(sentence, file=sys.stderr, flush=True)
-            self.files.__exit__()
-
-    def abandon(self) -> None:
-        """End, for a notebook in which the run is created again: its last save is completed before that reads it."""
-        self._status = "failed"
-        try:
-            self.finish()
-        except CheckpointError as failed:
-            self.say(str(failed))
+        self._signals.close()
+        for sentence in self._observers.close(self._status):
+            print(sentence, file=sys.stderr, flush=True)
+        self.files.__exit__()
+        self.check_saved()
 
     def _at_exit(self) -> None:
         if getattr(sys, "last_value", None) is not None:  # the error that ends the script
@@ -638,14 +613,13 @@ class Run:
         """Before the first step ends: from here on, signals wait for the end of a step."""
         if self._pending:
             raise self._other_loops()
-        for name in self._mine.pop("stepped", ()):
-            if name not in self._back:
-                raise CheckpointError(
-                    f"{self.folder} was saved after a step of {name}, which is not kept yet: keep it before the loop."
-                )
+        if lost := [name for name in self._mine.get("stepped", ()) if name not in self._objects]:
+            raise CheckpointError(f"{self.folder} was saved after a step of {lost[0]}: keep it before this loop, too.")
+        if text := checks.missing(self._objects):
+            self.say(text)
         self.saved = None  # what is kept from now on starts with its own values
         self._stop = self._signals.enter_context(StopSignals())
-        self._signals.enter_context(self.progress)
+        self.progress.begin(self._completed)
         self._observers.begin(self)
 
     def _log(self, loss: Any, metrics: dict[str, Any]) -> None:
@@ -684,11 +658,8 @@ class Run:
     def _save(self, loops: list[dict[str, Any]] | None = None) -> None:
         """Save the state after a step; with `loops`, after the last epoch."""
         began = time.monotonic()
-        stepped = []
         if loops is None:
             loops = [self._describe(loop) for loop in self._loops]
-            step = self._completed - 1
-            stepped = sorted(name for name, at in self._stepped.items() if at == step and self._kept_in[name] != step)
         mine = plain(
             {
                 "loops": loops,
@@ -696,18 +667,15 @@ class Run:
                 "seeds": self.seeds,
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
-                "stepped": stepped,
+                "stepped": [name for name, step in self._stepped.items() if step == self._completed - 1],
                 "made_with": self._made_with,
                 "began_with": self._began_with or {},
                 "values": self._values_now(),
                 "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
-                "kinds": {name: type(one).__name__ for name, one in self._objects.items()},
             },
             "this run",
         )
         ranks = self._of_all_ranks(mine)
-        if self._saver is None and self.ranks.main and (text := checks.missing(self._objects)):
-            self.say(text)
         weights = dict[str, Tensor]()
         kept = dict[str, Any]()
         for name, one in self._objects.items():
@@ -715,29 +683,42 @@ class Run:
                 inner = unwrapped(one)
                 parameters = shards.local([*inner.parameters()])
                 check_finite(f"a weight of {name}", parameters, self._completed, self.ranks)
-                buffers = shards.local([*inner.buffers()])
-                check_finite(f"a buffer of {name}", buffers, self._completed, self.ranks, infinite=True)
             state = shards.whole(capture(one, name), self.ranks.main)
             if not self.ranks.main:
                 continue
             if isinstance(one, nn.Module):
-                prefix = "" if name == "model" else f"{name}."
-                tensors = {key: each for key, each in state.items() if isinstance(each, Tensor)}
-                state = {key: each for key, each in state.items() if key not in tensors}
-                weights |= {prefix + key: each.detach() for key, each in tensors.items()}
+                state = {key: each.detach() if isinstance(each, Tensor) else each for key, each in state.items()}
+            if name == "model" and isinstance(one, nn.Module):
+                weights = {key: each for key, each in state.items() if isinstance(each, Tensor)}
+                state = {key: each for key, each in state.items() if key not in weights}
             kept[name] = plain(state, name)
         if self.ranks.main:
-            if self._saver is None:
-                self._saver = Saver(self.folder, about={}, keep=self.kept_checkpoints)
-            self._saver.about = self._about()  # a loop's body may keep other objects now
             state = {"kept": kept, "ranks": ranks, "metrics": self.metrics, "settings": as_json(self.settings)}
-            state["best"] = self._lowest
-            self._saver.save(self._completed, weights, state, None if self._score is None else float(self._score))
-            for message in self._saver.messages():
-                self.say(message)
+            self._write(weights, state | {"best": self._lowest})
         self._due = False
         now = time.monotonic()
         self._next_save = now + max(OFTEN, SHARE * (now - began))
+
+    def _write(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Write a checkpoint. While the disk is full, training continues, and each save tries again."""
+        step = self._completed
+        metric = None if self._score is None else float(self._score)
+        options = {"about": self._about(), "keep": self.kept_checkpoints, "metric": metric}
+        try:
+            checkpoint.save(self.folder, step, weights, state, **options)
+        except CheckpointError as error:
+            if not error.full:
+                raise
+            if self._unsaved is None:
+                self.say(
+                    f"Step {step} was not saved: {error.full}. Training continues, and the next save tries again. "
+                    f"{checkpoint.UNCHANGED}"
+                )
+            self._unsaved = error
+        else:
+            if self._unsaved is not None:
+                self.say(f"There is space again: step {step} is saved.")
+            self._unsaved = None
 
     def _of_all_ranks(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
         """The states of all ranks; as files, since pickle cannot load tensors of unsigned integers."""
@@ -814,15 +795,8 @@ class Run:
         if isinstance(one, nn.Module):
             wanted = {name: checkpoint.fingerprint(unwrapped(one))}
             checkpoint.compare(saved.path, saved.about, wanted)
-            prefix = "" if name == "model" else f"{name}."
-            state |= {key.removeprefix(prefix): each for key, each in saved.weights.items() if key.startswith(prefix)}
-        before = self._mine.get("kinds", {}).get(name)
-        if isinstance(one, Optimizer) and before not in (None, kind := type(one).__name__):
-            raise CheckpointError(
-                f"{name} was saved as {before}, but is {kind} here: use {before} again, {checkpoint.NEW_RUN}."
-            )
+            state |= saved.weights if name == "model" else {}
         put_back(one, state, name)
-        self._back.add(name)
         if isinstance(one, nn.Module):
             set_modes(one, self._mine.get("modes", {}).get(name))
 

@@ -19,7 +19,6 @@ WORD = 0xFFFF_FFFF_FFFF_FFFF
 ORDER = 1
 SAMPLE = 2
 COLLATE = 3
-STEP = 4
 # The generators behind the functions of torch (on the CPU), `random`, and numpy.random. (`torch.manual_seed` seeds
 # every backend and takes 80 us; a sample is loaded on the CPU and needs one.)
 GLOBAL = (torch.default_generator, random.seed.__self__, numpy.random.mtrand._rand)
@@ -45,16 +44,6 @@ def mix(*numbers: int, state: int = 0) -> int:
     return state
 
 
-def seed_all(seed: int) -> None:
-    """Seed torch's CPU generator, `random` and NumPy's legacy functions from an integer, modulo 2**64; about 7 us."""
-    seed_these((), seed)
-
-
-def seed_these(these: Iterable[Any], number: int) -> None:
-    """Seed the global generators, as `seed_all` does, and these."""
-    Seeds(these).seed(number & WORD)
-
-
 def snapshot() -> tuple[Any, ...]:
     """The states of this process's global generators: torch's for the CPU, that of `random`, NumPy's legacy one."""
     return tuple(one.state() for one in _GLOBAL)
@@ -74,14 +63,6 @@ def generator_state(generator: Any) -> Any:
 def restore_generator(generator: Any, state: Any) -> None:
     """Restore the state from `generator_state`."""
     _source(generator).restore(state)
-
-
-def numpy_generator() -> numpy.random.Generator:
-    """A NumPy Generator for one sample, derived from its seed: to be created inside `dataset[index]`.
-
-    `numpy.random.default_rng()` would use a seed from the operating system, so runs could not be repeated.
-    """
-    return numpy.random.default_rng(numpy.random.randint(0, 2**63, dtype=numpy.int64))
 
 
 class Seeds:
@@ -158,13 +139,9 @@ def _source(generator: Any, place: int = 0) -> _Source:
     shift = place * 0x9E3779B97F4A7C15
     if isinstance(generator, numpy.random.Generator):
         bits = generator.bit_generator
-        like = type(bits)(0).state
 
         def seed_bits(number: int) -> None:
-            number = number + shift & WORD
-            if "inc" in like["state"]:  # of a PCG64 (the default); to create one takes 7 us
-                like["state"]["state"] = number << 64 | mix(number)
-            bits.state = like if "inc" in like["state"] else type(bits)(number).state
+            bits.state = type(bits)(number + shift & WORD).state
 
         return _Source(generator, seed_bits, lambda: bits.state, partial(setattr, bits, "state"))
     if isinstance(generator, torch.Generator):

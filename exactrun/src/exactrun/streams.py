@@ -5,46 +5,27 @@ other iterable.
     state = batches.state()                     # after the batch that was returned last
     batches = Pass(source, key, state)         # in another process: the batches that follow
 
-A stream with `state_dict` and `load_state_dict` continues from its state: a data set, also in a loader without workers,
-or torchdata's StatefulDataLoader. The generators are seeded for each batch. Its state is taken as often as 5 % of the
-time allow; a new process reads the few batches since then again. Not every stream continues exactly (shuffle buffers,
-batched transforms), so at least the batch that was returned last is read again and compared. If it differs, or if there
-is no state, the pass is read from its start.
+The generators are seeded for each batch. To continue, the pass is read again from its start, and its last batch is
+compared. A stream's own state is not used: shuffle buffers, batched transforms, and workers are not whole in it.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-import pickle
 import random
-import sys
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy
-import torch
 from torch.utils.data import DataLoader
 
 from exactrun import workers
-from exactrun.checkpoint import CheckpointError, storages
 from exactrun.checks import digest
 from exactrun.data import Begin, DataError
-from exactrun.seeds import Seeds, generators, mix, seed_these, walk
-from exactrun.state import restored, values
-
-SHARE = 20  # the time between two states, as a multiple of what the last one took
-ANNOUNCED = 2.0  # seconds after which reading again is reported
-REPEATED = 10.0  # seconds between two such reports
-_said: set[str] = set()
-
-
-def _say(text: str) -> None:
-    if os.environ.get("RANK", "0") == "0":
-        print(text, file=sys.stderr, flush=True)
+from exactrun.progress import announce
+from exactrun.seeds import Seeds, generators, mix, walk
 
 
 class Pass(Iterator[Any]):
@@ -57,29 +38,31 @@ class Pass(Iterator[Any]):
 
     nests = False  # a loop inside of it cannot resume
 
-    def __init__(
-        self, source: Any, key: int, state: dict | None = None, *, say: Callable[[str], object] = _say
-    ) -> None:
-        self.source = source
+    def __init__(self, source: Any, key: int, state: dict | None = None) -> None:
         self.key = key
-        self.say = say
+        self.done = 0
+        self.digest = 0
         self.iterator = None
-        self.loaders: list[DataLoader] = []  # within the stream
-        self.workers = getattr(source, "num_workers", 0)
-        loader = isinstance(source, DataLoader)
-        self.name = type(source.dataset if loader else source).__name__
-        self.inside = loader and not _stateful(source)  # then it is the data set that may have a state
-        self.settings = [self.workers, getattr(source, "batch_size", None)]
-        watch_loaders()
+        self.settings = [getattr(source, "num_workers", 0), getattr(source, "batch_size", None)]
+        self.name = type(source.dataset if isinstance(source, DataLoader) else source).__name__
+        if state and state["done"] and state["settings"] != self.settings:
+            raise DataError(
+                "A pass over {} continues only with the {} workers and batch size {} that it was begun with: set these "
+                "again, or start a new run.".format(self.name, *state["settings"])
+            )
+        if isinstance(source, DataLoader):
+            source = copy.copy(source)
+            source._iterator = None  # persistent workers would continue their generators
+            source.in_order = True
+            source.worker_init_fn = Begin(source.worker_init_fn)
+        self.source = source
         try:
-            if not state or not state["done"]:
-                self._open(None)
-            elif state["settings"] != self.settings:
-                raise DataError(
-                    "A pass over {} continues only with the {} workers and batch size {} that it was begun with: set "
-                    "these again, or start a new run.".format(self.name, *state["settings"])
-                )
-            elif state["taken"] is None or not self._continued(state):
+            with Seeds().apart():
+                _seed(source, key)
+                with workers.signals_later() if self.settings[0] else nullcontext():
+                    self.iterator = iter(source)
+            self.seeds = Seeds(_held(source))
+            if state:
                 self._repeat(state)
         except BaseException:
             self.close()
@@ -89,7 +72,7 @@ class Pass(Iterator[Any]):
         if self.iterator is None:
             raise StopIteration
         try:
-            with self._reading():
+            with Seeds().apart():  # the loop's generators are unchanged by what the stream draws
                 self.seeds.seed(mix(self.key, self.done))
                 batch = next(self.iterator)
         except StopIteration:
@@ -97,27 +80,11 @@ class Pass(Iterator[Any]):
             raise
         self.done += 1
         self.digest = digest(batch)  # now, since the loop may change it
-        if self.stateful and (began := time.monotonic()) >= self.due:
-            self.taken.append((self.done, pickle.dumps(self.stream.state_dict())))
-            ended = time.monotonic()
-            self.due = ended + SHARE * (ended - began)
         return batch
 
     def state(self) -> dict:
-        """What `Pass` needs to continue after the batch returned last: plain values and tensors."""
-        taken = None
-        reason = "it has no `state_dict` and `load_state_dict`"
-        if self.inside and self.workers:
-            reason = "only torchdata's StatefulDataLoader knows the states of its workers"
-        if self.stateful:
-            try:
-                taken = self._taken()
-            except CheckpointError as error:
-                reason = f"{error}".partition(":")[0]
-        if taken is None and self.name not in _said:
-            _said.add(self.name)
-            self.say(f"To resume within a pass, {self.name} is read again from the start of the pass: {reason}.")
-        return {"done": self.done, "digest": self.digest, "settings": self.settings, "taken": taken}
+        """What `Pass` needs to continue after the batch returned last: plain values."""
+        return {"done": self.done, "digest": self.digest, "settings": self.settings}
 
     def close(self) -> None:
         """End the pass and its workers."""
@@ -126,126 +93,23 @@ class Pass(Iterator[Any]):
         if iterator is not None and iterator is not self.source:
             workers.close(iterator)
             getattr(iterator, "close", int)()  # a generator
-            for loader in self.loaders:
-                loader._iterator = None
-
-    def _taken(self) -> list[Any]:
-        """The newest state that is older than the last batch, and its number of batches."""
-        at, taken = next(each for each in reversed(self.taken) if each[0] < max(1, self.done))
-        if isinstance(taken, bytes):
-            storages(taken := values(pickle.loads(taken), "its state"), "its state")
-        return [at, taken]
-
-    def _open(self, taken: list[Any] | None) -> None:
-        """Start to read, from a state or (None) from the start."""
-        source = self.source
-        self.done = taken[0] if taken else 0
-        state = taken[1] if taken else None
-        self.digest = 0
-        loader = isinstance(source, DataLoader)
-        if loader:
-            source = copy.copy(source)
-            source._iterator = None  # persistent workers would continue their generators
-            source.in_order = True
-            source.worker_init_fn = Begin(source.worker_init_fn)
-        # The stream that later passes read must not contain what is loaded here.
-        if state is not None and not self.workers:
-            if loader:
-                vars(source)["dataset"] = copy.deepcopy(source.dataset)
-            else:
-                source = copy.deepcopy(source)
-        self.stream = source.dataset if self.inside else source
-        self.stateful = _stateful(self.stream) and not (self.inside and self.workers)
-        self.taken = deque([(self.done, state)], maxlen=2)
-        self.due = 0.0
-        with self._reading():
-            _seed(source, self.key, self.say)
-            if state is not None:
-                self.stream.load_state_dict(restored(state))
-            with workers.signals_later() if self.workers else nullcontext():
-                self.iterator = iter(source)
-        self.seeds = Seeds(_held(source))
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """The loop's generators are unchanged by what the stream draws."""
-        global _read_now
-        before = _read_now
-        _read_now = self
-        try:
-            with Seeds().apart():
-                yield
-        finally:
-            _read_now = before
-
-    def _continued(self, state: dict) -> bool:
-        """Continue from the state; False if that does not give the batch returned last again."""
-        reason = "another batch follows"
-        try:
-            self._open(state["taken"])
-            while self.done < state["done"]:
-                next(self)
-            if self.digest == state["digest"]:
-                return True
-        except Exception as error:  # any that a stream may raise when it is given a state
-            reason = str(error).strip().rpartition("\n")[2] or type(error).__name__
-        self.say(f"{self.name} does not continue exactly from its state ({reason}): its pass is read from the start.")
-        self.close()
-        return False
 
     def _repeat(self, state: dict) -> None:
         """Read the pass again, from its start to the batch returned last."""
-        self._open(None)
-        started = time.monotonic()
-        shown = started + ANNOUNCED - REPEATED
         total = state["done"]
-        for number in range(total):
-            if next(self, self) is self:
-                raise DataError(
-                    f"{self.name} ended after {number} batches, but {total} of this pass had been used before: restore "
-                    "its data, or start a new run."
-                )
-            if time.monotonic() - shown > REPEATED:
-                shown = time.monotonic()
-                self.say(f"Reading {self.name} from the start of the pass: {number + 1:,} of {total:,} batches ...")
-        if time.monotonic() - started > ANNOUNCED:
-            self.say(f"Read {total:,} batches of {self.name} again in {time.monotonic() - started:.1f} s.")
+        with announce(f"Reading {total:,} batches of {self.name} again", os.environ.get("RANK", "0") == "0"):
+            for number in range(total):
+                if next(self, self) is self:
+                    raise DataError(
+                        f"{self.name} ended after {number} batches, but {total} of this pass had been used before: "
+                        "restore its data, or start a new run."
+                    )
         if self.digest != state["digest"]:
             raise DataError(
                 f"Batch {total} of this pass over {self.name} is not the same as before: its data has changed, or it "
                 "draws from a generator without a fixed seed (give `shuffle` a seed), or a loader in it has "
                 "persistent workers, which continue their own numbers; start a new run."
             )
-
-
-_read_now: Pass | None = None  # the pass that reads its stream now
-
-
-def watch_loaders() -> None:
-    """From now on, let the workers of a loader within a stream start in each pass, and leave signals to this process.
-
-    The seed of persistent workers is kept off the global generator: a loader draws it once, when they start, but a
-    resumed run starts them again.
-    """
-    begin = DataLoader.__iter__
-    if begin.__module__ == __name__:
-        return
-
-    def started(loader: DataLoader) -> Any:
-        if loader.persistent_workers and loader.generator is None:
-            loader.generator = torch.Generator().manual_seed(torch.initial_seed())
-        if _read_now is not None and not any(loader is one for one in _read_now.loaders):
-            _read_now.loaders.append(loader)
-            loader._iterator = None
-            if not isinstance(loader.worker_init_fn, Begin):
-                loader.worker_init_fn = Begin(loader.worker_init_fn)
-        return begin(loader)
-
-    DataLoader.__iter__ = started
-
-
-def _stateful(source: Any) -> bool:
-    return hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
 
 
 def _parts(source: Any) -> list[Any]:
@@ -270,7 +134,7 @@ def _held(source: Any) -> list[Any]:
     return [each for each in generators(source) if id(each) not in fixed]
 
 
-def _seed(source: Any, key: int, say: Callable[[str], object]) -> None:
+def _seed(source: Any, key: int) -> None:
     """Seed the global generators and the stream's own from the key."""
     # webdataset 1.0 seeds its shuffles and resampling from the clock, or counts passes.
     for number, part in enumerate(_parts(source)):
@@ -281,9 +145,4 @@ def _seed(source: Any, key: int, say: Callable[[str], object]) -> None:
             elif hasattr(part, "epoch"):
                 part.epoch = seed
                 part.deterministic = True
-    seed_these(_held(source), key)
-    for each in _fixed(source):
-        entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)
-        if isinstance(entropy, int) and entropy >= 1 << 64 and "shuffle" not in _said:  # from the operating system
-            _said.add("shuffle")
-            say("A shuffled data set without a seed cannot resume within a pass: give `shuffle` a seed.")
+    Seeds(_held(source)).seed(key)

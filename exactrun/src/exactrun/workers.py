@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch.utils.data import DataLoader
+
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
 
 
@@ -62,3 +65,18 @@ def _await_end() -> None:
         while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training.pid:
             pass
     os._exit(0)
+
+
+def watch_loaders() -> None:
+    """From now on, keep the seed of persistent workers off the global generator: a loader draws it once, when they
+    start, but a resumed run starts them again."""
+    begin = DataLoader.__iter__
+    if begin.__module__ == __name__:
+        return
+
+    def started(loader: DataLoader) -> Any:
+        if loader.persistent_workers and loader.generator is None:
+            loader.generator = torch.Generator().manual_seed(torch.initial_seed())
+        return begin(loader)
+
+    DataLoader.__iter__ = started

@@ -7,15 +7,14 @@ A run that was killed gives the same losses, weights, and optimizer as an uninte
 middle of an epoch, with dropout, random augmentation, accumulation, and any number of loader workers.
 
 - The order of an epoch follows from the seed and the epoch; the numbers that a sample draws, from those and its index.
-- Each part of a step draws from generators that are seeded with the seed, the step, the part, and the rank.
+- The generators continue as the Trainer saves and restores them: loading data does not change them.
 - A checkpoint is the Trainer's own folder `checkpoint-N`, with all that it contains. Its manifest of sizes and SHA-256,
   which is checked when it is loaded, is empty until all else is written; older checkpoints are removed only then.
 - The sums that the Trainer keeps between two logged steps are saved with it, and so are stateful callbacks.
 - In one process, SIGINT, SIGTERM, and SIGUSR1 end training after the step, with a checkpoint.
 
-Not covered: data sets without indices (streams), which the Trainer reads again from their beginning, DeepSpeed,
-`auto_find_batch_size`, and trainers whose samples come from generation (GRPO). `output_dir` must be on a disk that all
-processes share.
+Not covered: data sets without indices (streams), DeepSpeed, `auto_find_batch_size`, and trainers whose samples come
+from generation (GRPO). `output_dir` must be on a disk that all processes share.
 """
 
 from __future__ import annotations
@@ -24,15 +23,13 @@ import contextlib
 import re
 import shutil
 import sys
-import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from accelerate.data_loader import DataLoaderShard
-from accelerate.utils import broadcast_object_list
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import rotate_checkpoints
 
@@ -40,8 +37,9 @@ from exactrun import checkpoint
 from exactrun.adapters.epochs import keyed
 from exactrun.checkpoint import MANIFEST, CheckpointError
 from exactrun.errors import TrainingError
-from exactrun.hashed import DamageError, verify
-from exactrun.seeds import STEP, mix, seed_all
+from exactrun.folder import on_main
+from exactrun.hashed import verify
+from exactrun.ranks import Ranks
 from exactrun.stop import StopSignals
 
 NAME = re.compile(r"checkpoint-(\d+)")
@@ -60,16 +58,16 @@ class ExactResume:
     """Put this before a Trainer in the bases of a class, or use `exact`."""
 
     _resumed: Path | None = None
-    _part = (-1, 0)  # the step, and the number of the part in it
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
-        """Train; without `resume_from_checkpoint`, resume from the newest valid checkpoint, if there is one.
-
-        False: start from the beginning. A folder: resume from it.
+    def train(self, resume_from_checkpoint: bool = True, *args: Any, **options: Any) -> Any:
+        """Train from the newest valid checkpoint, if there is one; from the beginning, if `resume_from_checkpoint` is
+        False.
 
         Raises:
-            CheckpointError: no checkpoint can be used, the folder is damaged, or another process uses `output_dir`.
+            CheckpointError: no checkpoint can be used, or another process uses `output_dir`.
         """
+        if not isinstance(resume_from_checkpoint, (bool, type(None))):
+            raise TrainingError("A run continues from the newest checkpoint in `output_dir`: copy another one there.")
         settings = self.args
         if settings.save_only_model:
             raise TrainingError("save_only_model leaves out what a run needs to resume: set it to False.")
@@ -81,16 +79,13 @@ class ExactResume:
         with contextlib.ExitStack() as open_:
             if self.is_world_process_zero():
                 open_.enter_context(checkpoint.claim(run))
-            if resume_from_checkpoint is None or resume_from_checkpoint is True:
-                resume_from_checkpoint = self._agree(lambda: self._newest(run))
-            elif resume_from_checkpoint and (Path(resume_from_checkpoint) / MANIFEST).exists():
-                self._agree(lambda: check(Path(resume_from_checkpoint)) and None)
-            self._resumed = Path(resume_from_checkpoint) if resume_from_checkpoint else None
+            resumed = None if resume_from_checkpoint is False else on_main(Ranks.joined(), lambda: self._newest(run))
+            self._resumed = resumed
             stop = open_.enter_context(StopSignals() if settings.world_size == 1 else contextlib.nullcontext())
             callback = _Between(self, stop)
             self.add_callback(callback)
             try:
-                result = super().train(str(resume_from_checkpoint) if self._resumed else None, *args, **options)
+                result = super().train(resumed and str(resumed), *args, **options)
             finally:
                 self.remove_callback(callback)
             if stop is not None and stop.number and self.state.global_step < self.state.max_steps:
@@ -100,28 +95,13 @@ class ExactResume:
     def get_train_dataloader(self) -> DataLoader:
         """The same batches, with an order and random numbers that follow from the seed and the epoch."""
         prepared = super().get_train_dataloader()
-        if isinstance(prepared.dataset, IterableDataset):
-            warnings.warn(
-                f"{type(prepared.dataset).__name__} is a stream: to resume, it is read again from its beginning. Its "
-                "order and random numbers are not covered by exact resume.",
-                stacklevel=2,
-            )
-            return prepared
         if not isinstance(prepared, DataLoaderShard):
-            raise TrainingError("dispatch_batches gives one process all data: set it to False in accelerator_config.")
+            raise TrainingError(
+                "Streams and dispatch_batches are not supported, which give one process all data: use a data set with "
+                "indices, and dispatch_batches=False in accelerator_config."
+            )
         options = keyed(prepared.base_dataloader, self._data_seed())
         return DataLoaderShard(device=prepared.device, _non_blocking=prepared._non_blocking, **options)
-
-    def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
-        """Seed the generators, then compute this part of the step."""
-        step = self.state.global_step
-        part = self._part[1] + 1
-        self._part = (step, part if step == self._part[0] else 0)
-        seed = mix(STEP, self.args.seed, step, self.args.process_index)
-        seed = mix(self._part[1], state=seed) if self._part[1] else seed
-        seed_all(seed)
-        torch.manual_seed(seed)  # of all devices
-        return super().training_step(*args, **options)
 
     def _data_seed(self) -> int:
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
@@ -206,22 +186,6 @@ class ExactResume:
         checkpoint.compare(path, about, self._about())
         print(f"Resuming from {path}.", file=sys.stderr, flush=True)
         return path
-
-    def _agree(self, do: Any) -> Any:
-        """The result of `do()` of the first process, in all of them; its error in all of them."""
-        result: list[Any] = [None, None]
-        if self.is_world_process_zero():
-            try:
-                result = [do(), None]
-            except (CheckpointError, DamageError) as error:
-                result = [None, error]
-        if self.args.world_size > 1:
-            broadcast_object_list(result)
-        if isinstance(result[1], DamageError):
-            raise CheckpointError(f"The checkpoint cannot be used: {result[1]}. Use another one.")
-        if result[1] is not None:
-            raise result[1]
-        return result[0]
 
 
 class _Between(TrainerCallback):

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 try:
@@ -37,6 +36,7 @@ except ModuleNotFoundError:
 from exactrun import checkpoint
 from exactrun.adapters.epochs import keyed
 from exactrun.errors import TrainingError
+from exactrun.ranks import Ranks
 from exactrun.state import generators_now, restored, set_generators, values
 
 TENSORS = "state_dict"
@@ -77,6 +77,7 @@ class ExactResume(Callback):
                 "ExactResume needs the data too: trainer.fit(model, exact.loader(loader)), or exact.loader(...) as the "
                 "result of train_dataloader."
             )
+        self.ranks = Ranks.joined()
         self.batches.trainer = trainer
         self.batches.order.rank = trainer.global_rank
         self.batches.order.world = trainer.world_size
@@ -114,12 +115,6 @@ class ExactResume(Callback):
             done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
             self._save(trainer, done if done < trainer.num_training_batches else 0, ended=True)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore the generators of a run that was already finished, as they were at its end."""
-        if self.kept:
-            set_generators(restored(self.kept["generators"][trainer.global_rank]))
-            self.kept = {}
-
     def _about(self, trainer: Trainer) -> dict[str, Any]:
         return {
             "samples": len(self.batches.dataset),
@@ -140,10 +135,7 @@ class ExactResume(Callback):
         if ended and batches:  # max_steps or a callback ended it within an epoch, which the Trainer counts as complete
             for each in (loops["epoch_progress"]["total"], loops["epoch_progress"]["current"]):
                 each |= {name: each[name] - 1 for name in ("processed", "completed")}
-        generators = [generators_now()]
-        if trainer.world_size > 1:
-            generators *= trainer.world_size
-            dist.all_gather_object(generators, generators_now())
+        generators = self.ranks.gather(generators_now())
         weights = {name: one for name, one in state.pop(TENSORS).items() if isinstance(one, torch.Tensor)}
         state = {name: one for name, one in state.items() if not LEFT_OUT.fullmatch(name)}
         metrics = {name: one.detach().clone() for name, one in trainer.callback_metrics.items()}

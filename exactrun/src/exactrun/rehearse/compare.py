@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from exactrun.rehearse.recorder import STEP
 from exactrun.rehearse.seen import Value
 
 Row = dict[str, Any]
-NAMED = 5  # variables that are named
 
 
 def rows(out: str, rank: int) -> list[Row]:
@@ -31,17 +30,6 @@ def steps(found: Iterable[Row]) -> dict[int, Row]:
     return {row["step"]: row for row in found if row["kind"] == STEP}
 
 
-def numbers(row: Row) -> dict[str, Value]:
-    """What training consists of."""
-    return {"the loss": Value(row["loss"]), **row["kept"], **row["generators"]}
-
-
-def differing(one: dict[str, Value], other: dict[str, Value], missing: bool = False) -> list[str]:
-    """The names of values that differ; with `missing`, also those that only one has."""
-    names = [name for name, value in one.items() if name in other and other[name].text != value.text]
-    return [*names, *(one.keys() ^ other.keys())] if missing else names
-
-
 @dataclass
 class Named:
     """A variable that differs: where, what it was, what it is, and how it is kept."""
@@ -50,62 +38,69 @@ class Named:
     was: str
     now: str
     remedy: str
-    times: int = 1
 
     def __str__(self) -> str:
         short = all(len(one) < 40 and "#" not in one for one in (self.was, self.now))
-        return f"`{self.name}` was {self.was}, and is {self.now}" if short else f"`{self.name}` has other values"
+        how = f"was {self.was}, and is {self.now}" if short else "has other values"
+        return f"`{self.name}` {how}. Keep it: {self.remedy}."
 
 
 @dataclass
 class Difference:
-    """How a resumed life differs from the uninterrupted one: in training from step `step` on (0: it does not), in
-    `what`; and in variables."""
+    """How a life differs: in training from step `step` on (0: it does not), in `what`; and in variables, those that may
+    be the cause."""
 
     step: int = 0
     what: list[str] = field(default_factory=list)
-    causes: list[Named] = field(default_factory=list)
-    lasting: list[Named] = field(default_factory=list)
+    named: list[Named] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.step or self.named)
 
 
-def uninterrupted(one: list[Row], other: list[Row]) -> tuple[int, list[str], set[str]]:
-    """Of two uninterrupted lives: the first step in which their training differs (0: none), in what; and the variables
-    that differ."""
+def training(known: dict[int, Row], other: dict[int, Row]) -> Difference:
+    """The first of the other's steps in which training differs, and in what."""
+    for step, row in other.items():
+        if step not in known:
+            return Difference(step, ["the number of steps"])
+        one = _numbers(known[step])
+        two = _numbers(row)
+        if what := [name for name, value in one.items() if name in two and two[name].text != value.text]:
+            return Difference(step, what)
+    return Difference()
+
+
+def noise(one: list[Row], other: list[Row]) -> set[str]:
+    """The variables that differ between two uninterrupted lives."""
     first = steps(one)
     second = steps(other)
-    noise: set[str] = set()
+    found: set[str] = set()
     for step in first.keys() & second.keys():
-        noise.update(differing(first[step]["variables"], second[step]["variables"], missing=True))
-    for step in sorted(first.keys() | second.keys()):
-        if step not in first or step not in second:
-            return step, ["the number of steps"], noise
-        if what := differing(numbers(first[step]), numbers(second[step])):
-            return step, what, noise
-    return 0, [], noise
+        was = first[step]["variables"]
+        now = second[step]["variables"]
+        found.update(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
+    return found
 
 
 def resumed(whole: list[Row], after: list[Row], noise: set[str]) -> Difference:
-    """How a life that was resumed differs from the whole one."""
-    found = Difference()
+    """How a life that was resumed differs from the whole one, except for variables that are noise."""
     known = steps(whole)
+    then = steps(after)
+    found = training(known, then)
     noisy = _noisy(known, noise)
-    for step, row in steps(after).items():
-        if what := differing(numbers(known[step]), numbers(row)) if step in known else ["the number of steps"]:
-            found.step = step
-            found.what = what
-            break
-    begun = _begun(whole, after)
     late: dict[str, Named] = {}
-    for step, row in steps(after).items():
-        if found.step and step > found.step:
-            break
-        if step in known:
-            for one in _variables(known[step], row, noisy):
-                late.setdefault(one.name, one).times += 1
-    lasting = sorted(late.values(), key=lambda one: -one.times)
-    found.causes = [one for one in begun if one.name in late] or begun or lasting
-    found.lasting = lasting
+    for step in sorted(known.keys() & then.keys()):
+        if not found.step or step <= found.step:
+            for one in _variables(known[step], then[step], noisy):
+                late.setdefault(one.name, one)
+    begun = _begun(whole, after) if found.step or not then else []
+    found.named = [one for one in begun if one.name in late] or begun or list(late.values())
     return found
+
+
+def _numbers(row: Row) -> dict[str, Value]:
+    """What training consists of."""
+    return {"the loss": Value(row["loss"]), **row["kept"], **row["generators"]}
 
 
 def _begun(whole: list[Row], after: list[Row]) -> list[Named]:
@@ -117,14 +112,14 @@ def _begun(whole: list[Row], after: list[Row]) -> list[Named]:
     return _variables(same[0], row, lambda _: False) if same else []
 
 
-def _variables(was: Row, now: Row, noisy: Any) -> list[Named]:
+def _variables(was: Row, now: Row, noisy: Callable[[str], bool]) -> list[Named]:
     one = was["variables"]
     other = now["variables"]
-    names = [name for name in differing(one, other) if not noisy(name)]
+    names = [name for name in one if name in other and other[name].text != one[name].text and not noisy(name)]
     return [Named(name, one[name].text, other[name].text, one[name].remedy) for name in names]
 
 
-def _noisy(known: dict[int, Row], noise: set[str]) -> Any:
+def _noisy(known: dict[int, Row], noise: set[str]) -> Callable[[str], bool]:
     """Whether a variable is noise: it differs without a resume, or most of its object does, such as a meter of time."""
     owned: dict[str, set[str]] = {}
     for row in known.values():
@@ -132,11 +127,3 @@ def _noisy(known: dict[int, Row], noise: set[str]) -> Any:
             owned.setdefault(name.rpartition(".")[0], set()).add(name)
     clocks = {owner for owner, names in owned.items() if owner and 2 * len(names & noise) >= len(names)}
     return lambda name: name in noise or name.rpartition(".")[0] in clocks
-
-
-def by_remedy(named: Iterable[Named]) -> list[Named]:
-    """The first of those that are kept in the same way."""
-    found: dict[str, Named] = {}
-    for one in named:
-        found.setdefault(one.remedy or one.name, one)
-    return list(found.values())

@@ -15,21 +15,22 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from exactrun.rehearse import compare
-from exactrun.rehearse.compare import Difference, Named, Row
+from exactrun.rehearse.compare import Difference, Row
 from exactrun.rehearse.files import Written
 from exactrun.rehearse.process import Life, Script, UsageError, live
 from exactrun.rehearse.recorder import MODULES
 
 STEPS = 14  # of a life
 SHORT = 3  # batches of a pass that is cut short
+NAMED = 5  # variables that are named
 PATIENCE = 60.0  # seconds for a life, besides ten times what the first one took
 SEED = 7  # of a script that seeds nothing
 FOREVER = 7 * 24 * 3600.0
+Kills = dict[int, str]  # the steps after which the script is killed, in order, and where each is in its pass
 
 
 class FailedError(Exception):
@@ -37,43 +38,14 @@ class FailedError(Exception):
 
 
 @dataclass
-class Plan:
-    """The steps after which the script is killed, in order, and what each is in its pass."""
-
-    kills: list[int]
-    places: dict[int, str]
-    whole: bool  # whether all kinds of places are among them
-    every: int = 1  # steps between two that can be saved: gradients are accumulated
-
-
-@dataclass
 class Found:
-    """What was found of passes of one length."""
+    """What was found with passes of one length: how a life differs that was resumed after the step `kill`; `failed`: it
+    could not be resumed."""
 
-    steps: int
-    plan: Plan
-    kill: int = 0  # the last one, or the one after which training differs
-    step: int = 0  # from this step on; 0: it does not
-    what: list[str] = field(default_factory=list)
-    causes: list[Named] = field(default_factory=list)  # variables that may be why
-    lasting: dict[str, Named] = field(default_factory=dict)  # variables that differ after a step
-    failed: Life | None = None  # after that kill
-
-    def add(self, kill: int, one: Difference) -> None:
-        """What a rank differs in after a kill."""
-        self.lasting |= {each.name: each for each in one.lasting if each.name not in self.lasting}
-        if (one.step and (not self.step or one.step < self.step)) or (not self.step and one.causes):
-            self.kill = kill
-            self.step = one.step
-            self.what = one.what
-            self.causes = one.causes
-
-    def without(self, names: set[str]) -> None:
-        """Leave out variables of these names, and what is in them."""
-        parts = tuple(f"{name}{mark}" for name in names for mark in ".[")
-        self.lasting = {
-            name: one for name, one in self.lasting.items() if name not in names and not name.startswith(parts)
-        }
+    kills: Kills
+    kill: int = 0
+    difference: Difference = field(default_factory=Difference)
+    failed: Life | None = None
 
 
 @dataclass
@@ -87,7 +59,7 @@ class Rehearsal:
     lives: int = 0
     patience: float = FOREVER
 
-    def live(self, name: str, seed: int, last: bool = True, **settings: Any) -> tuple[Life, list[list[Row]]]:
+    def live(self, name: str, seed: int = SEED, last: bool = True, **settings: Any) -> tuple[Life, list[list[Row]]]:
         """A life in the folder `name`, and the rows of each rank."""
         self.lives += 1
         _progress(f"Rehearsing {self.script.name}: run {self.lives} ...")
@@ -100,9 +72,11 @@ class Rehearsal:
         ranks = sorted(int(path.suffix[1:]) for path in self.scratch.glob(f"rows-{self.lives}.*"))
         return life, [compare.rows(life.out, rank) for rank in ranks]
 
-    def whole(self, name: str, most: int) -> tuple[list[list[Row]], Life]:
+    def whole(self, most: int) -> list[list[Row]]:
         """An uninterrupted life. FailedError if it fails before its last step."""
-        life, found = self.live(name, SEED, most=most)
+        life, found = self.live(f"whole-{most}", most=most)
+        self.patience = PATIENCE + 10 * life.seconds
+        _preload(self.scratch / f"whole-{most}" / MODULES)
         if any(life.codes) and not (found and len(compare.steps(found[0])) >= self.steps):
             raise FailedError(f"{self.script.name} fails: exit code {max(life.codes, key=abs)}\n\n{life.last_words()}")
         if not found or not compare.steps(found[0]):
@@ -110,122 +84,107 @@ class Rehearsal:
                 f"{self.script.name} made no step: nothing is created with `Run`, or `run.step` is never called.\n\n"
                 + life.last_words()
             )
-        return found, life
-
-    def rehearse(self, most: int = 0) -> Found:
-        """Run, kill, resume, and compare, with passes as they are, or cut short."""
-        whole, life = self.whole(f"whole-{most}", most)
-        self.patience = PATIENCE + 10 * life.seconds
-        first = whole[0]
-        plan = planned(first, bool(most))
-        made = compare.steps(first)
-        found = Found(len(made), plan)
-        _preload(self.scratch / f"whole-{most}" / MODULES)
-        if not plan.kills:
-            raise FailedError(
-                f"{self.script.name} made {found.steps} step{'s' * (found.steps != 1)}, which is too few to resume it: "
-                "give it more."
-            )
-        resumed = self.resumed(found, whole, most)
-        for kill, ranks in resumed:
-            for rows, after in zip(whole, ranks, strict=False):
-                found.add(kill, compare.resumed(rows, after, set()))
-        if not (found.failed or found.step or found.lasting):
-            return found
-        noises = self.noise(whole, plan, most)
-        found = Found(len(made), plan, kill=found.kill, failed=found.failed)
-        for kill, ranks in resumed:
-            for rows, after, noise in zip(whole, ranks, noises, strict=False):
-                found.add(kill, compare.resumed(rows, after, noise))
-        if found.lasting and not (found.failed or found.step):
-            # What a script draws that seeds nothing is another number in each of its lives.
-            _, ranks = self.live(f"unseeded-{most}", SEED - 1, most=most)
-            drawn = [compare.uninterrupted(one, other)[2] for one, other in zip(whole, ranks, strict=False)]
-            found.without(set().union(*drawn))
         return found
 
-    def resumed(self, found: Found, whole: list[list[Row]], most: int) -> list[tuple[int, list[list[Row]]]]:
-        """Kill and resume as planned, until training differs: each kill, and the rows of each rank after it."""
-        lives = []
-        kills = found.plan.kills
+    def rehearse(self, whole: list[list[Row]], kills: Kills, most: int = 0) -> Found:
+        """Kill the script after each of `kills`, resume it, and compare it with the whole life. `most`: batches of its
+        passes; 0: as they are."""
+        found = Found(kills)
+        steps = max(compare.steps(whole[0]))
+        resumed: list[tuple[int, list[list[Row]]]] = []
+        before = 0
         for number, kill in enumerate([*kills, 0]):
             seed = SEED + number  # a resumed script that seeds nothing begins with other numbers
-            before = kills[number - 1] if number else 0
             saves = [before + 1, kill]  # the first one for scripts that act on saving
             life, ranks = self.live(f"killed-{most}", seed, last=not kill, saves=saves, kill=kill, most=most)
             if number:
-                lives.append((before, ranks))
-            until = kill or found.steps
-            if not ranks or any(max(compare.steps(rows), default=0) < until for rows in ranks):
+                resumed.append((before, ranks))
+            if not ranks or any(max(compare.steps(rows), default=0) < (kill or steps) for rows in ranks):
                 if not number:
                     raise FailedError(f"{self.script.name} did not come to step {kill} again:\n\n{life.last_words()}")
                 found.failed = life
-                found.kill = before
                 break
-            if any(compare.resumed(*pair, set()).step for pair in zip(whole, ranks, strict=False) if number):
+            if number and _difference(whole, ranks).step:
                 break
+            before = kill
         self.written.put_back(self.scratch / "written")
-        return lives
+        if found.failed or any(_difference(whole, ranks) for _, ranks in resumed):
+            noises = self.noises(whole, list(kills), most)
+            differences = [(kill, _difference(whole, ranks, noises)) for kill, ranks in resumed]
+            found.kill, found.difference = next((one for one in differences if one[1].step), differences[-1])
+            if not (found.failed or found.difference.step):
+                found.difference.named = [each for _, one in reversed(differences) for each in one.named]
+                found.difference.named = self.seeded(whole, found.difference.named, most)
+        return found
 
-    def noise(self, whole: list[list[Row]], plan: Plan, most: int) -> list[set[str]]:
-        """The variables that differ between two uninterrupted lives. FailedError if their training does."""
-        differs = self.again("again", whole, most, saves=plan.kills)
-        if not any(step for step, _, _ in differs):
-            return [names for _, _, names in differs]
-        if step := next(((step, what) for step, what, _ in self.again("third", whole, most) if step), None):
-            raise FailedError(
-                f"{self.script.name} cannot resume exactly: without any interruption, two runs of it differ from step "
-                f"{step[0]} on ({_some(step[1])}). It draws from a generator that nothing seeds, such as "
-                "numpy.random.default_rng() without a seed, or it uses an operation that is not deterministic."
-            )
-        step, what = next((step, what) for step, what, _ in differs if step)
-        raise FailedError(
-            f"{self.script.name} cannot resume exactly: it trains with other numbers from step {step} on "
-            f"({_some(what)}) when a checkpoint is saved. Saves depend on the clock: let nothing that draws random "
-            "numbers or changes the model depend on them."
-        )
+    def noises(self, whole: list[list[Row]], saves: list[int], most: int) -> list[set[str]]:
+        """Of each rank, the variables that differ in another uninterrupted life. FailedError if its training does."""
+        _, ranks = self.live(f"again-{most}", most=most, saves=saves)
+        for rows, again in zip(whole, ranks or [[]], strict=False):
+            found = compare.training(compare.steps(again), compare.steps(rows))
+            if found.step:
+                raise FailedError(
+                    f"{self.script.name} cannot resume exactly: without any interruption, two runs of it differ from "
+                    f"step {found.step} on ({_some(found.what)}). It draws from a generator that nothing seeds, such "
+                    "as numpy.random.default_rng() without a seed; or it uses an operation that is not deterministic; "
+                    "or it draws random numbers or changes the model when a checkpoint is saved, which depends on the "
+                    "clock."
+                )
+        return [compare.noise(rows, again) for rows, again in zip(whole, ranks, strict=False)]
 
-    def again(
-        self, name: str, whole: list[list[Row]], most: int, **settings: Any
-    ) -> list[tuple[int, list[str], set[str]]]:
-        """For each rank, how another uninterrupted life differs."""
-        _, ranks = self.live(f"{name}-{most}", SEED, most=most, **settings)
-        return [compare.uninterrupted(one, other) for one, other in zip(whole, ranks or [[]], strict=False)]
+    def seeded(self, whole: list[list[Row]], named: list[compare.Named], most: int) -> list[compare.Named]:
+        """Without what a script draws that seeds nothing, which is another number in each of its lives."""
+        if not named:
+            return []
+        _, ranks = self.live(f"unseeded-{most}", SEED - 1, most=most)
+        drawn = set[str]().union(*(compare.noise(rows, other) for rows, other in zip(whole, ranks, strict=False)))
+        return _without(named, drawn)
 
 
-def planned(rows: list[Row], cut: bool) -> Plan:
-    """Where to kill: at the start, in the middle, and at the end of a pass, where each resumed life sees the end of
-    one. If passes are too long for that, once; if there are none, twice. `cut`: they are cut short."""
+def _difference(whole: list[list[Row]], ranks: list[list[Row]], noises: list[set[str]] | None = None) -> Difference:
+    """That of the rank that differs first."""
+    found = [
+        compare.resumed(rows, after, noise)
+        for rows, after, noise in zip(whole, ranks, noises or [set()] * len(whole), strict=False)
+    ]
+    found.sort(key=lambda one: (not one.step, one.step, not one.named))
+    return found[0] if found else Difference()
+
+
+def _without(named: list[compare.Named], names: set[str]) -> list[compare.Named]:
+    """Leave out variables of these names, and what is in them."""
+    parts = tuple(f"{name}{mark}" for name in names for mark in ".[")
+    return [one for one in named if one.name not in names and not one.name.startswith(parts)]
+
+
+def planned(rows: list[Row]) -> tuple[Kills, bool]:
+    """Where to kill: in the middle, at the end, and at the start of a pass, so that a resumed life sees the end of one;
+    or, if passes are too long for that, in the middle of what there is, and False."""
     found = compare.steps(rows)
     every = sorted(found)
-    passes = list[list[int]]()
+    passes: list[list[int]] = []
     for step in every:
         if not passes or found[step]["done"] == 1:
             passes.append([])
         passes[-1].append(step)
     free = [[step for step in one if found[step]["settled"] and step < every[-1]] for one in passes]
-    starts = [one[0] for one in free[1:] if len(one) > 1]
-    middles = [step for one in free for step in one[1:-1]]
-    ends = [one[-1] for one in free[:-1] if one]
-    kills = list[int]()
-    for order in permutations((starts, middles, ends)):
-        chosen = list[int]()
-        after = 0
-        for wanted in order:
-            if step := next((one for one in wanted if one > after), 0):
-                chosen.append(step)
-                after = next(one[-1] for one in passes if one[-1] >= step)
-        kills = chosen if len(chosen) > len(kills) else kills
-    places = dict.fromkeys(middles, "in the middle of a pass") | dict.fromkeys(starts, "at the start of a pass")
-    places |= dict.fromkeys(ends, "at the end of a pass")
-    if len(passes) > 2 and len(kills) == sum(map(bool, (starts, middles, ends))):
-        return Plan(kills, places, whole=True)
-    passing = any(row["done"] is not None for row in found.values())
+    wanted = {
+        "in the middle of a pass": [step for one in free for step in one[1:-1]],
+        "at the end of a pass": [one[-1] for one in free[:-1] if one],
+        "at the start of a pass": [one[0] for one in free[1:] if len(one) > 1],
+    }
+    kills: Kills = {}
+    after = 0
+    for place, steps in wanted.items():
+        if step := next((one for one in steps if one > after), 0):
+            kills[step] = place
+            after = next(one[-1] for one in passes if one[-1] >= step)
+    if len(passes) > 2 and len(kills) == sum(map(bool, wanted.values())):
+        return kills, True
     some = [step for one in free for step in one]
-    if not cut:
-        parts = (0.5,) if passing else (0.34, 0.67)
-        kills = sorted({some[int(len(some) * part)] for part in parts}) if some else []
-    return Plan(kills, places if passing else {}, whole=not passing, every=-(-len(every) // max(1, len(some) + 1)))
+    if all(row["done"] is None for row in found.values()):  # a loop that no `run.enumerate` reads
+        return dict.fromkeys([some[len(some) // 3], some[2 * len(some) // 3]] if some else [], ""), True
+    return ({some[len(some) // 2]: ""} if some else {}), False
 
 
 def _some(names: list[str]) -> str:
@@ -241,39 +200,54 @@ def _preload(names: Path) -> None:
 
 
 def _progress(text: str) -> None:
+    """A line that the next one replaces; through a pipe, lines."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    elif text:
+        print(text, file=sys.stderr, flush=True)
 
 
 def report(script: Script, found: list[Found]) -> tuple[int, str]:
     """The exit code, and what was found, in sentences."""
-    failed = next((one for one in found if one.failed), None)
-    if trained := next((one for one in found if one.step), None):
-        where = f"{script.name}, killed after step {_where(trained, trained.kill)} and resumed"
-        text = f"{where}: training differs from step {trained.step} on ({_some(trained.what)})."
-        return 1, _with_names(text, trained.causes)
-    if failed:
-        where = f"{script.name}, killed after step {_where(failed, failed.kill)}, cannot be resumed"
-        return 1, _with_names(f"{where}:\n\n{failed.failed.last_words()}\n", failed.causes)
-    if lasting := {name: one for each in reversed(found) for name, one in each.lasting.items()}:
+    worst = sorted(found, key=lambda one: (not one.difference.step, not one.failed))
+    chosen = next((one for one in worst if one.difference or one.failed), None)
+    if chosen is None:
+        kills = [_where(one, kill) for one in found for kill in one.kills]
+        return 0, f"exact: {script.name}, killed after step {', '.join(kills)}, resumes with the same numbers."
+    difference = chosen.difference
+    text = f"{script.name}, killed after step {_where(chosen, chosen.kill)}"
+    if difference.step:
+        text += f" and resumed: training differs from step {difference.step} on ({_some(difference.what)})."
+    elif chosen.failed:
+        text += f", cannot be resumed:\n\n{chosen.failed.last_words()}\n"
+    else:
         text = f"{script.name} resumes with the same losses and weights; only variables differ."
-        return 1, _with_names(text, list(lasting.values()))
-    kills = [_where(one, kill) for one in found for kill in one.plan.kills]
-    return 0, f"exact: {script.name}, killed after step {', '.join(kills)}, resumes with the same numbers."
+    firsts = list({one.remedy: one for one in reversed(difference.named)}.values())[::-1]
+    lines = [text, *(f"  {one}" for one in firsts[:NAMED])]
+    if len(firsts) > NAMED:
+        lines.append(f"  and {len(firsts) - NAMED} more")
+    return 1, "\n".join(lines)
 
 
 def _where(found: Found, kill: int) -> str:
-    place = found.plan.places.get(kill)
-    return f"{kill} ({place})" if place else str(kill)
+    return f"{kill} ({found.kills[kill]})" if found.kills[kill] else str(kill)
 
 
-def _with_names(text: str, named: list[Named]) -> str:
-    firsts = compare.by_remedy(named)
-    shown = firsts[: compare.NAMED]
-    lines = [text, *(f"  {one}. Keep it: {one.remedy}." for one in shown)]
-    if len(firsts) > len(shown):
-        lines.append(f"  and {len(firsts) - len(shown)} more")
-    return "\n".join(lines)
+def found_in(rehearsal: Rehearsal) -> list[Found]:
+    """What is found with passes as they are and, if they are long, cut short."""
+    whole = rehearsal.whole(0)
+    kills, enough = planned(whole[0])
+    if not kills:
+        raise FailedError(f"{rehearsal.script.name} makes too few steps to be resumed: give it more.")
+    found = [rehearsal.rehearse(whole, kills)]
+    if not (enough or found[0].failed or found[0].difference.step):
+        rows = compare.steps(whole[0]).values()
+        every = -(-len(rows) // max(1, sum(row["settled"] for row in rows)))  # steps between two that can be saved
+        rehearsal.steps *= every
+        with contextlib.suppress(FailedError):  # of a script that needs its whole passes
+            whole = rehearsal.whole(SHORT * every)
+            found.append(rehearsal.rehearse(whole, planned(whole[0])[0], SHORT * every))
+    return found
 
 
 def rehearse(script: Script, steps: int, ignored: set[str]) -> int:
@@ -283,13 +257,9 @@ def rehearse(script: Script, steps: int, ignored: set[str]) -> int:
     code = 1
     text = ""
     try:
-        found = [rehearsal.rehearse()]
-        if not (found[0].plan.whole or found[0].failed or found[0].step):
-            rehearsal.steps *= found[0].plan.every
-            with contextlib.suppress(FailedError):  # of a script that needs its whole passes
-                found.append(rehearsal.rehearse(most=SHORT * found[0].plan.every))
+        found = found_in(rehearsal)
         for one in found:
-            one.without(ignored)
+            one.difference.named = _without(one.difference.named, ignored)
         code, text = report(script, found)
     except FailedError as error:
         text = str(error)

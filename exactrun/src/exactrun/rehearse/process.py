@@ -74,7 +74,7 @@ class Script:
                 "rehearse that."
             )
         if not module and not Path(words[0]).is_file():
-            raise UsageError(f"{words[0]} is not a Python script: use train.py, -m package.train, or torchrun.")
+            raise UsageError(f"{words[0]} is no file here: use train.py, -m package.train, or torchrun.")
         return cls(words[0], words[1:], module, ranks)
 
 
@@ -109,8 +109,7 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
     """Start the script, and wait until all of its processes have ended; after `patience` seconds, they are killed."""
     life = Life(str(scratch / f"rows-{number}"), scratch / f"log-{number}.txt")
     settings = settings | {"out": life.out}
-    env = {trial.NAME: "exactrun.rehearse.recorder:recorder", trial.SETTINGS: json.dumps(settings)}
-    env |= QUIET
+    env = {trial.NAME: json.dumps(settings), **QUIET}
     if len(str(scratch)) < SHORT:
         env["TMPDIR"] = str(scratch / "tmp")
     (scratch / "tmp").mkdir(exist_ok=True)

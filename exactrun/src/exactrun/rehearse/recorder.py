@@ -16,7 +16,6 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from exactrun.rehearse import files, seen
-from exactrun.trial import Trial
 
 STEP = "step"
 BATCH = "batch"
@@ -24,24 +23,40 @@ MODULES = "modules.txt"  # the libraries that the script had imported in its fir
 _runs = 0
 
 
-def recorder(**settings: Any) -> Trial:
-    """The trial of the first run of this process, and of another one."""
+def recorder(**settings: Any) -> Other:
+    """That of the first run of this process, or of another one."""
     global _runs
     _runs += 1
     return Recorder(**settings) if _runs == 1 else Other(settings["folder"], _runs)
 
 
-class Other(Trial):
-    """A further run of the script: it is not saved, and has its own folder."""
+class Other:
+    """Of a further run of the script: it is not saved, and has its own folder."""
 
     def __init__(self, folder: str, number: int) -> None:
         self.own = Path(folder) / f"run-{number}"
 
-    def folder(self, path: Path) -> Path:
+    def folder(self) -> Path:
+        """The folder of the run, instead of the one that the script asks for."""
         return self.own
 
+    def begin(self, run: Any) -> None:
+        """The run exists, and its newest checkpoint is loaded."""
 
-class Recorder(Trial):
+    def batch(self, run: Any, done: int | None) -> bool:
+        """The next batch of a pass is about to be read, after `done` of them (None: the next item of `run.epochs`);
+        False ends the pass."""
+        return True
+
+    def step(self, run: Any, loss: Any) -> bool:
+        """A step ends; True saves it. Others are not saved."""
+        return False
+
+    def saved(self, run: Any) -> None:
+        """A step is saved."""
+
+
+class Recorder(Other):
     """Records a run in `folder`/run; its steps are written to `out`, of each rank.
 
     `steps`: after so many, the process ends. `saves`: the steps that are saved. `kill`: the one after whose save the
@@ -49,15 +64,12 @@ class Recorder(Trial):
     """
 
     def __init__(self, folder: str, out: str, steps: int, saves: list[int], kill: int = 0, most: int = 0) -> None:
-        self.own = Path(folder)
+        super().__init__(folder, 1)
         self.out = out
         self.steps = steps
         self.saves = saves
         self.kill = kill
         self.most = most
-
-    def folder(self, path: Path) -> Path:
-        return self.own / "run"
 
     def begin(self, run: Any) -> None:
         self.file = Path(f"{self.out}.{run.ranks.rank}").open("ab")  # noqa: SIM115 (until the process ends)
@@ -75,14 +87,14 @@ class Recorder(Trial):
         self.write(run, STEP, done, seen.plain(loss, True) if loss is not None else "None", run.settled)
         if run.ranks.main and run.completed == 1:
             libraries = [name for name, one in list(sys.modules.items()) if seen.library(one)]
-            (self.own / MODULES).write_text("\n".join(libraries), encoding="utf-8")
+            (self.own.parent / MODULES).write_text("\n".join(libraries), encoding="utf-8")
         if run.completed >= self.steps:
             self.end(run)
         return run.completed in self.saves
 
     def saved(self, run: Any) -> None:
         if self.kill and run._completed >= self.kill:
-            run.wait()
+            run.check_saved()
             run.ranks.barrier()
             self.file.flush()
             os.kill(os.getpid(), signal.SIGKILL)

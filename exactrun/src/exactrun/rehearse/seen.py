@@ -39,10 +39,14 @@ MOST = 20_000  # values of a script
 DEEP = 8  # names in a path
 CONSTANT = (torch.dtype, torch.device, torch.layout, numpy.dtype, PurePath, Enum, date, timedelta, range, slice)
 CODE = (type, ModuleType, BuiltinFunctionType, FrameType)
-# Libraries that show or record what the script does, and have no part in it.
-SHOWN = {"tqdm", "logging", "wandb", "mlflow", "tensorboard", "rich", "matplotlib", "threading", "exactrun", "gpukit"}
-SHOWN |= {"asyncio", "subprocess", "socket", "concurrent", "multiprocessing", "_thread", "_io", "io"}
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Tensor, numpy.ndarray, numpy.generic, *CONSTANT)
+CONTAINERS = (list, tuple, deque, set, frozenset, Mapping)
+# Attributes that are looked at, of objects of these types; of others, all of `vars`.
+PARTS = {MethodType: ("__self__",), partial: ("func", "args", "keywords")}
+OF_LOADER = ("sampler", "batch_sampler", "generator", "dataset", "collate_fn")
+# Libraries that show or record what the script does, and have no part in it; of Python's own, two hold settings.
+SHOWN = {"tqdm", "wandb", "mlflow", "tensorboard", "rich", "matplotlib", "exactrun", "gpukit"}
+SHOWN |= sys.stdlib_module_names - {"types", "argparse", "__main__"}
 INSTALLED = (*getsitepackages(), getusersitepackages(), str(Path(torch.__file__).parents[1]))
 LIBRARIES = (*INSTALLED, *(get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 OURS = str(Path(__file__).parents[1])
@@ -80,7 +84,7 @@ def kept(run: Any) -> dict[str, Value]:
         if isinstance(one, nn.Module):
             walk.add(f"the modes of {name}", modes(one), "")
         for key, each in state.items() if isinstance(state, Mapping) else [("", state)]:
-            walk.add(_joined(name, key) if key else name, each, "")
+            walk.add(f"{name}.{key}" if key else name, each, "")
         walk.all()
     return found
 
@@ -145,133 +149,85 @@ class _Walk:
         self.found = found
         self.exact = exact
         self.left = deque[Place]()
+        self.loose = deque[Place]()
         self.seen = dict[int, Any]()  # with the objects, so that an id stays theirs
 
     def known(self, one: Any) -> None:
         """Leave out what is kept: the object itself, or of a module its parameters and what its state_dict has."""
         if isinstance(one, nn.Module):
             inner = unwrapped(one)
-            for tensor in (*inner.parameters(), *inner.state_dict(keep_vars=True).values()):
-                self.seen[id(tensor)] = tensor
+            parts = [*inner.parameters(), *inner.state_dict(keep_vars=True).values()]
         else:
-            self.seen[id(one)] = one
-            inner = getattr(one, "optimizer", None)  # accelerate's
-            self.seen[id(inner)] = inner
+            parts = [one, getattr(one, "optimizer", None)]  # accelerate's
+        self.seen |= {id(part): part for part in parts}
 
     def add(self, name: str, value: Any, remedy: str, whole: bool = False, depth: int = 0) -> None:
         if depth <= DEEP and not isinstance(value, CODE):
-            self.left.append(Place(name, value, remedy, whole, depth))
+            loose = isinstance(value, Tensor) and not depth and not self.exact  # another object may have it: last
+            (self.loose if loose else self.left).append(Place(name, value, remedy, whole, depth))
 
     def put(self, name: str, value: Value) -> None:
         self.found.setdefault(name, value)  # the innermost function's
 
     def all(self) -> None:
-        """Look at everything; last at tensors that are variables, since another object may have them."""
-        loose = list[Place]()
-        while self.left and (self.exact or len(self.found) < MOST):
-            place = self.left.popleft()
-            if isinstance(place.value, Tensor) and not place.depth and not self.exact:
-                loose.append(place)
-            else:
-                self.look(place)
-        for place in loose:
-            self.look(place)
+        """Look at everything."""
+        for places in (self.left, self.loose):
+            while places and (self.exact or len(self.found) < MOST):
+                self.look(places.popleft())
 
     def look(self, place: Place) -> None:
         value = place.value
-        if (text := plain(value, self.exact)) is not None:
-            if isinstance(value, (Tensor, numpy.ndarray)):
-                if id(value) in self.seen:
-                    return
-                self.seen[id(value)] = value
+        text = plain(value, self.exact)
+        if text is None or isinstance(value, (Tensor, numpy.ndarray)):
+            if id(value) in self.seen:
+                return
+            self.seen[id(value)] = value
+        if text is not None:
             self.put(place.name, Value(text, place.remedy))
             return
-        if id(value) in self.seen:
-            return
-        self.seen[id(value)] = value
-        if type(value).__module__.partition(".")[0] in SHOWN or type(value).__module__.startswith("torch.utils.tens"):
-            return
+        if not place.whole and _can_be_kept(value):
+            place = place._replace(remedy=_keep(place), whole=True)
         if isinstance(value, KINDS):
-            self.put(place.name, Value(_state(generator_state(value)), _keep(place)))
-        elif isinstance(value, (list, tuple, deque, set, frozenset, dict, Mapping)):
-            self.container(place, value)
+            self.put(place.name, Value(_state(generator_state(value)), place.remedy))
+        elif isinstance(value, CONTAINERS):
+            self.container(place)
+        elif isinstance(value, nn.Module):
+            self.module(place, unwrapped(value))
+        elif isinstance(value, FunctionType):
+            self.closure(place)
+        elif isinstance(value, _BaseDataLoaderIter):
+            self.put(place.name, Value(f"after {value._num_yielded} batches", READ))
+        elif isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools"):
+            self.iterator(place)
         else:
-            self.object(place, value)
+            self.object(place)
 
-    def container(self, place: Place, value: Any) -> None:
-        remedy = place.remedy
-        whole = place.whole
-        if not whole and not isinstance(value, (tuple, frozenset)) and not _has_objects(value):
-            remedy = _keep(place)
-            whole = True
+    def container(self, place: Place) -> None:
+        value = place.value
         if isinstance(value, (set, frozenset)):
-            self.put(place.name, Value(_sum(repr(sorted(map(repr, value))).encode()), remedy))
+            self.put(place.name, Value(_sum(repr(sorted(map(repr, value))).encode()), place.remedy))
             return
         pairs = list(value.items() if isinstance(value, Mapping) else enumerate(value))
-        self.put(f"len({place.name})", Value(repr(len(pairs)), remedy))
+        self.put(f"len({place.name})", Value(repr(len(pairs)), place.remedy))
         if len(pairs) > SHORT and not self.exact:
             some = pairs if len(pairs) <= LONG else [*pairs[:LONG], *pairs[-LONG:]]
             texts = [plain(one, False) for _, one in some]
             if len(pairs) > LONG or None not in texts:
-                self.put(place.name, Value(_sum(repr(texts).encode()), remedy))
+                self.put(place.name, Value(_sum(repr(texts).encode()), place.remedy))
                 return
         for number, (key, one) in enumerate(pairs):
             shown = repr(key) if isinstance(key, (str, int, float, tuple)) and len(repr(key)) < 80 else number
-            self.add(f"{place.name}[{shown}]", one, remedy, whole, place.depth + 1)
-
-    def object(self, place: Place, value: Any) -> None:
-        name = place.name
-        depth = place.depth + 1
-        kind = type(value)
-        if isinstance(value, nn.Module):
-            self.module(place, unwrapped(value))
-        elif isinstance(value, FunctionType):
-            if own(value.__code__.co_filename):
-                cells = zip(value.__code__.co_freevars, value.__closure__ or ())
-                for free, cell in cells:
-                    if (inside := getattr(cell, "cell_contents", None)) is not None:
-                        self.add(
-                            free, inside, f"`state = run.state({free}={free})`, and use `state.{free}`", False, depth
-                        )
-        elif isinstance(value, MethodType):
-            self.add(name, value.__self__, place.remedy, place.whole, depth)
-        elif isinstance(value, partial):
-            self.add(f"{name}.args", [value.func, value.args, value.keywords], place.remedy, place.whole, depth)
-        elif isinstance(value, _BaseDataLoaderIter):
-            self.put(name, Value(f"after {value._num_yielded} batches", READ))
-        elif isinstance(value, GeneratorType):
-            self.generator(place, value)
-        elif hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
-            try:
-                state = value.state_dict()
-            except Exception:  # of a class of the user
-                return
-            for key, one in state.items() if isinstance(state, Mapping) else [("state", state)]:
-                self.add(_joined(name, key), one, place.remedy if place.whole else _keep(place), True, depth)
-            if isinstance(value, DataLoader):
-                self.loader(place, value)
-        elif isinstance(value, DataLoader):
-            self.loader(place, value)
-        elif isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
-            if (left := length_hint(value, -1)) >= 0:
-                self.put(name, Value(f"{left} items before its end", READ))
-            for one in get_referents(value):
-                if isinstance(one, Iterator):
-                    self.add(name, one, READ, True, depth)
-        else:
-            self.attributes(place, value)
+            self.add(f"{place.name}[{shown}]", one, place.remedy, place.whole, place.depth + 1)
 
     def module(self, place: Place, module: nn.Module) -> None:
         """Its parameters and buffers, except those that are kept; and its attributes, if its class is not torch's."""
-        remedy = place.remedy if place.whole else _keep(place)
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         saved = module.state_dict(keep_vars=True)
         for name, one in tensors.items():
-            self.add(f"{place.name}.{name}", one, remedy if name in saved else _register(name), True, place.depth + 1)
+            remedy = place.remedy if name in saved else _register(name)
+            self.add(f"{place.name}.{name}", one, remedy, True, place.depth + 1)
         for path, each in module.named_modules(prefix=place.name):
             self.seen[id(each)] = each
-            if isinstance(each, (torch.jit.ScriptModule,)):
-                continue
             for name, one in vars(each).items():
                 if name not in BASE and not callable(one):
                     inner = path.removeprefix(place.name)[1:]
@@ -279,77 +235,73 @@ class _Walk:
                     how = _register(name) if isinstance(one, Tensor) else f'`run.variables(vars({owner}), "{name}")`'
                     self.add(f"{path}.{name}", one, how, True, place.depth + 1)
 
-    def loader(self, place: Place, loader: DataLoader) -> None:
-        held = vars(loader)
-        for name in ("sampler", "batch_sampler", "generator", "dataset", "collate_fn"):
-            if held.get(name) is not None:
-                self.add(f"{place.name}.{name}", held[name], "", False, place.depth + 1)
+    def closure(self, place: Place) -> None:
+        function = place.value
+        if own(function.__code__.co_filename):
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+                remedy = f"`state = run.state({name}={name})`, and use `state.{name}`"
+                self.add(name, getattr(cell, "cell_contents", None), remedy, False, place.depth + 1)
 
-    def generator(self, place: Place, value: GeneratorType) -> None:
-        frame = value.gi_frame
-        if frame is not None and own(value.gi_code.co_filename):
-            self.put(place.name, Value(f"at line {frame.f_lineno}", READ))
-            for name, one in dict(frame.f_locals).items():
+    def iterator(self, place: Place) -> None:
+        """One of Python's own, and those that it reads; or a generator function, with its variables."""
+        value = place.value
+        if not isinstance(value, GeneratorType):
+            if (left := length_hint(value, -1)) >= 0:
+                self.put(place.name, Value(f"{left} items before its end", READ))
+            for one in get_referents(value):
+                if isinstance(one, Iterator):
+                    self.add(place.name, one, READ, True, place.depth + 1)
+        elif value.gi_frame is not None and own(value.gi_code.co_filename):
+            self.put(place.name, Value(f"at line {value.gi_frame.f_lineno}", READ))
+            for name, one in dict(value.gi_frame.f_locals).items():
                 self.add(f"{place.name}: {name}", one, READ, True, place.depth + 1)
 
-    def attributes(self, place: Place, value: Any) -> None:
-        held = dict(getattr(value, "__dict__", {}))
-        for kind in type(value).__mro__:
-            slots = vars(kind).get("__slots__", ())
-            held |= {
-                name: getattr(value, name)
-                for name in ((slots,) if isinstance(slots, str) else slots)
-                if hasattr(value, name)
-            }
-        library = type(value).__module__.partition(".")[0] in sys.stdlib_module_names
-        if (
-            library
-            and type(value).__module__ not in ("types", "argparse", "random")
-            and type(value).__module__ != "__main__"
-        ):
-            return
-        remedy = place.remedy
-        whole = place.whole
-        if not whole and held and not any(map(_has_objects, held.values())):
-            remedy = _keep(place)
-            whole = True
-        for name, one in held.items():
-            if not name.startswith("__"):
-                own_remedy = remedy if whole else f'`run.variables(vars({place.name}), "{name}")`'
-                self.add(f"{place.name}.{name}", one, own_remedy, whole, place.depth + 1)
+    def object(self, place: Place) -> None:
+        """What is in its state_dict, or its attributes."""
+        value = place.value
+        inside: dict[Any, Any] = {}
+        if _has_state(value):
+            try:
+                state = value.state_dict()
+            except Exception:  # of a class of the user
+                return
+            inside = dict(state) if isinstance(state, Mapping) else {"state": state}
+        names = PARTS.get(type(value), OF_LOADER if isinstance(value, DataLoader) else ())
+        if names or not inside:
+            inside |= {name: getattr(value, name, None) for name in names or _attributes(value)}
+        for name, one in inside.items():
+            whole = place.whole
+            remedy = place.remedy if whole or names else f'`run.variables(vars({place.name}), "{name}")`'
+            shown = f"{place.name}.{name}" if isinstance(name, str) else f"{place.name}[{name!r}]"
+            self.add(place.name if name == "__self__" else shown, one, remedy, whole, place.depth + 1)
 
 
 def plain(value: Any, exact: bool) -> str | None:
     """A value as a text; None if it has parts to look at."""
-    if value is None or isinstance(value, (bool, int, float, complex, numpy.generic)):
-        return repr(value)
     if isinstance(value, (str, bytes)):
         return repr(value) if len(value) < 100 else f"{value[:40]!r}... {_sum(repr(value).encode())}"
+    if isinstance(value, numpy.ndarray):
+        if value.dtype.kind not in "biufc" or not value.dtype.isnative:
+            return f"array {value.shape} {value.dtype}"
+        value = torch.from_numpy(numpy.ascontiguousarray(value))
     if isinstance(value, Tensor):
         return _tensor(value, exact)
-    if isinstance(value, numpy.ndarray):
-        if value.dtype.hasobject or value.dtype.kind not in "biufc":
-            return f"array {value.shape} {value.dtype}"
-        flat = value.reshape(-1)
-        if not exact and flat.size > 2 * PART:
-            flat = numpy.concatenate([flat[:PART], flat[:: flat.size // PART]])
-        return f"array{list(value.shape)} {value.dtype} {_sum(numpy.ascontiguousarray(flat).tobytes())}"
-    return repr(value) if isinstance(value, CONSTANT) else None
+    return repr(value) if isinstance(value, PLAIN) else None
 
 
 def _tensor(value: Tensor, exact: bool = True) -> str:
-    value = local(value)
     kind = f"tensor{list(value.shape)} {value.dtype}"
-    if value.layout is not torch.strided or value.is_quantized or value.is_nested or value.is_meta:
-        value = value.to_dense() if value.layout is not torch.strided and not value.is_nested else None
-    if value is None:
+    value = local(value).detach()
+    try:
+        value = value if value.layout is torch.strided else value.to_dense()
+        if value.numel() == 1 and value.dtype.is_floating_point:
+            return f"{kind} {value.double().item()!r}"
+        flat = value.resolve_conj().resolve_neg().reshape(-1)
+        if not exact and flat.numel() > 2 * PART:
+            flat = torch.cat([flat[:PART], flat[:: flat.numel() // PART]])
+        return f"{kind} {_sum(memoryview(flat.cpu().contiguous().view(torch.uint8).numpy()))}"
+    except (RuntimeError, NotImplementedError):  # a quantized, nested, or meta tensor
         return kind
-    if value.numel() == 1 and value.dtype.is_floating_point:
-        return f"{kind} {value.detach().double().item()!r}"
-    flat = value.detach().resolve_conj().resolve_neg().reshape(-1)
-    if not exact and flat.numel() > 2 * PART:
-        flat = torch.cat([flat[:PART], flat[:: flat.numel() // PART]])
-    return f"{kind} {_sum(memoryview(flat.cpu().contiguous().view(torch.uint8).numpy()))}"
 
 
 def _state(state: Any) -> str:
@@ -369,15 +321,33 @@ def _sum(data: Any) -> str:
     return f"#{zlib.crc32(data):08x}"
 
 
+def _has_state(value: Any) -> bool:
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def _can_be_kept(value: Any) -> bool:
+    """Whether `run.keep` keeps the value with all that is in it."""
+    if isinstance(value, CONTAINERS):
+        return not isinstance(value, (tuple, frozenset)) and not _has_objects(value)
+    if isinstance(value, (nn.Module, *KINDS)) or _has_state(value):
+        return True
+    held = _attributes(value)
+    return bool(held) and not any(map(_has_objects, held.values()))
+
+
 def _has_objects(value: Any) -> bool:
     """Whether a container has more than plain values in it."""
-    if isinstance(value, (list, tuple, deque, set, frozenset, Mapping)):
+    if isinstance(value, CONTAINERS):
         return any(map(_has_objects, list(value.values() if isinstance(value, Mapping) else value)[:LONG]))
     return not isinstance(value, PLAIN)
 
 
-def _joined(name: str, key: Any) -> str:
-    return f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object, unless it is of a library that only shows something."""
+    module = type(value).__module__
+    if module.partition(".")[0] in SHOWN or module.startswith("torch.utils.tensorboard"):
+        return {}
+    return {name: one for name, one in getattr(value, "__dict__", {}).items() if not name.startswith("__")}
 
 
 def _keep(place: Place) -> str:

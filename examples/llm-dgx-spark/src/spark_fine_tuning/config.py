@@ -36,8 +36,8 @@ class Settings(RunSettings):
     """Also save the whole model with the adapter merged into it."""
     max_steps: int = 300
     """Stop after this many steps, counted from the beginning of the run."""
-    batch_size: int | Literal["auto"] = 16
-    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured once."""
+    batch_size: int = 16
+    """Samples per step, over all processes."""
     lr: float = 2e-4
     """Learning rate after the warm-up."""
     warmup_steps: int = 20
@@ -54,5 +54,5 @@ class Settings(RunSettings):
         self.at_least(1, "max_length", "rank")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
-        if self.fsdp and (self.four_bit or self.batch_size == "auto"):
-            raise ValueError("fsdp supports neither four_bit nor the batch size auto")
+        if self.fsdp and self.four_bit:
+            raise ValueError("fsdp does not support four_bit")

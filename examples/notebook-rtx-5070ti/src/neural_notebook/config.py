@@ -4,7 +4,6 @@ Those that every run has, such as --name, are in gpukit.script.settings; `--help
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from gpukit.script.settings import RunSettings
 
@@ -21,8 +20,8 @@ class Settings(RunSettings):
     """Standard deviation of the noise added to each point in each epoch."""
     max_steps: int = 1000
     """Stop after this many steps, counted from the beginning of the run."""
-    batch_size: int | Literal["auto"] = 256
-    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured once."""
+    batch_size: int = 256
+    """Samples per step, over all processes."""
     lr: float = 3e-3
     """Learning rate after the warm-up."""
     warmup_steps: int = 20

@@ -5,7 +5,6 @@ Those that every run has, such as --name, are in gpukit.script.settings; `--help
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from gpukit.script.settings import RunSettings
 
@@ -26,8 +25,8 @@ class Settings(RunSettings):
     """Width and height of the model's input. 224 is usual for photographs."""
     max_steps: int = 500
     """Stop after this many steps, counted from the beginning of the run."""
-    batch_size: int | Literal["auto"] = 64
-    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured once."""
+    batch_size: int = 64
+    """Samples per step, over all processes."""
     lr: float = 1e-3
     """Learning rate after the warm-up."""
     warmup_steps: int = 20

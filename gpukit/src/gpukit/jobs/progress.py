@@ -74,15 +74,14 @@ def progress(root: Path, job: dict[str, Any]) -> dict[str, Any] | None:
     step = int(number(rows[0], "step") or 0) if rows else saved_step
     if step is None:
         return None
-    facts = facts_of(folder)
-    settings = facts["settings"]
+    settings = facts_of(folder)["settings"]
     total = int(number(settings, "max_steps") or 0) or None
     # Speeds of an earlier job with this run, such as the one that was retried, say nothing about this one.
     current = rows if updated >= (job["started"] or 0) else []
     rates = sorted(rate for rate in (number(row, "samples_per_second") for row in current) if rate and rate > 0)
     now = job["ended"] or time.time()
     eta = None
-    size = number(facts, "batch_size") or number(settings, "batch_size")
+    size = number(settings, "batch_size")
     if total and size and rates and job["state"] == "running":
         eta = max(0.0, max(0, total - step) * size / rates[len(rates) // 2] - max(0.0, now - updated))
     return {

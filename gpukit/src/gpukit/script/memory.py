@@ -410,8 +410,6 @@ def main() -> int:
         with mock.patch.object(socket, "getaddrinfo", _refuse), contextlib.redirect_stdout(sys.stderr):
             build, settings = of_project(rest)
             size = given.batch_size or settings.batch_size
-            if not isinstance(size, int):
-                raise TraceError("The batch size is not a number: use --batch-size 64.")
             needed = estimate(build, settings, size, given.autocast)
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.code, int | None):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from exactrun.folder import FACTS, Folder, as_json, read, writable
 from gpukit.project.stack import Stack
 
 # Settings that a later start does not take over.
-OF_A_START = {"name", "output_dir", "resume", "profile", "max_minutes", "other_processes"}
+OF_A_START = {"name", "output_dir", "resume", "max_minutes", "other_processes"}
 OF_STACK = ("project", "use_case", "base", "release", "image", "torch", "cuda", "python")
 
 
@@ -23,7 +23,7 @@ def choose(output_dir: Path, name: str, resume: bool, stack: Stack) -> Folder:
         TrainingError: the folder cannot be written.
         CheckpointError: another process trains in it.
     """
-    folder = output_dir / (name if resume else f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    folder = output_dir / (name if resume else f"{name}-{datetime.now():%Y%m%d-%H%M%S-%f}")
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=resume)
         run = Folder.claimed(folder)

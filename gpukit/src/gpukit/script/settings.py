@@ -27,8 +27,8 @@ class RunSettings:
     """Stop after this many steps, counted from the beginning of the run."""
     max_minutes: float | None = None
     """Also stop after this many minutes of training, with a checkpoint; the same command then continues."""
-    batch_size: int | Literal["auto"] = 32
-    """Samples per step, over all processes. auto: the largest batch that fits in memory, measured once."""
+    batch_size: int = 32
+    """Samples per step, over all processes."""
     lr: float = 1e-3
     """Learning rate after the warm-up. Another one applies from the checkpoint that is resumed."""
     seed: int = 0
@@ -49,8 +49,6 @@ class RunSettings:
     """Number of newest checkpoints to keep, in addition to the best one."""
     log_steps: int = 50
     """Report loss and speed every this many steps, and more often at first."""
-    profile: bool = False
-    """Record a few steps with torch.profiler into the run's folder."""
     workers: int = 0
     """Data loader processes."""
     other_processes: bool = False

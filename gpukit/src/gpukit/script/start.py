@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from exactrun import trial
 from exactrun.errors import TrainingError
-from exactrun.folder import Folder, on_main
+from exactrun.folder import on_main
 from exactrun.observer import Observer
 from exactrun.ranks import Ranks
 from exactrun.run import Run
@@ -64,16 +64,18 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
     if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    with choose_folder(settings, ranks) as run:
-        folder = run.path
-        size = batch_size(settings, run)
+    size = settings.batch_size
     if size % ranks.world:
         least = size - size % ranks.world or ranks.world
         raise TrainingError(
             f"--batch-size {size} cannot be shared evenly by {ranks.world} processes: use {least} instead."
         )
+    folder = settings.output_dir  # of a rehearsal, whose `Run` takes another one
+    if trial.NAME not in os.environ:
+        with on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load())) as run:
+            folder = run.path
     options = {name: getattr(settings, name) for name in OF_RUN if hasattr(settings, name)}
-    options |= {"observers": [Report(chosen.line), *observers(profile=settings.profile)], "progress": True}
+    options |= {"observers": [Report(chosen.line), *observers()], "progress": True}
     return Start(
         chosen.device,
         chosen.dtype,
@@ -84,24 +86,6 @@ def start(settings: RunSettings, *, scaled: bool = False) -> Start:
         folder,
         options,
     )
-
-
-def choose_folder(settings: RunSettings, ranks: Ranks) -> Folder:
-    """The run that the settings name, new or resumed, or that of a trial; the caller closes it."""
-    if tried := trial.current():
-        return Folder(tried.folder(settings.output_dir), {})
-    return on_main(ranks, lambda: runs.choose(settings.output_dir, settings.name, settings.resume, load()))
-
-
-def batch_size(settings: RunSettings, run: Folder) -> int:
-    """Samples per step over all processes: as set, or the largest number that fits, which is measured once per run."""
-    if settings.batch_size != "auto":
-        return settings.batch_size
-    if "batch_size" not in run.facts:
-        from gpukit.script.finder import find
-
-        run.keep(batch_size=find())
-    return run.facts["batch_size"]
 
 
 class Report(Observer):
@@ -123,7 +107,7 @@ def finish(run: Run) -> None:
     if finished := runs.finished(run.files, run.completed):
         run.say(finished)
         return
-    run.wait()
+    run.check_saved()
     run.files.keep(finished={"step": run.completed, **run.metrics})
     scores = "".join(f"{name.replace('_', ' ')} {value:.4g}, " for name, value in run.metrics.items())
     run.say(f"Done: step {run.completed}, {scores}in {run.folder}")

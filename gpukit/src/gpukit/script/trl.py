@@ -23,7 +23,6 @@ import datasets
 import torch
 import torch.distributed as dist
 import transformers
-from accelerate import DistributedType, FullyShardedDataParallelPlugin
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
@@ -38,13 +37,12 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer, is_conversational
 
-from exactrun import shards, trial
+from exactrun import shards
 from exactrun.errors import TrainingError
 from exactrun.run import Run
 from exactrun.state import generators_now, set_generators
 from gpukit.script import runs
 from gpukit.script.memory import Traced
-from gpukit.script.probe import Probe
 from gpukit.script.settings import RunSettings
 from gpukit.script.start import Start, finish
 
@@ -110,15 +108,6 @@ class Trainer(SFTTrainer):
         if here.dtype == torch.float16:  # the gradient scaler needs fp32 parameters, and QLoRA's adapters are not
             for one in self.trained().values():
                 one.data = one.data.float()
-
-    def create_accelerator_and_postprocess(self) -> None:
-        """Enable FSDP on CPUs too, where accelerate ignores the option."""
-        super().create_accelerator_and_postprocess()
-        if self.args.fsdp and not self.is_fsdp_enabled:
-            state = self.accelerator.state
-            state.distributed_type = DistributedType.FSDP
-            state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
-            self.is_fsdp_enabled = True
 
     def get_train_dataloader(self) -> Iterator[dict[str, Tensor]]:
         """Endless batches: two processes together get the samples that one would get."""
@@ -218,10 +207,6 @@ def fit(trainer: Trainer, settings: RunSettings, *, merge: bool = False) -> None
     """
     here = trainer.here
     args = trainer.args
-    if isinstance(trial.current(), Probe):  # the most memory: every sample is as long as the longest
-        samples = len(trainer.train_dataset)
-        longest = max(range(samples), key=lambda index: len(trainer.train_dataset[index]["input_ids"]))
-        trainer.train_dataset = trainer.train_dataset.select([longest] * samples)
     with Run(here.folder, settings=asdict(settings), best="held_out_loss", **here.options) as run:
         trainer.run = run
         trainer.lr = settings.lr
@@ -240,7 +225,7 @@ def fit(trainer: Trainer, settings: RunSettings, *, merge: bool = False) -> None
             trainer.add_callback(_Between(trainer, settings.eval_steps))
             trainer.train()
             next(trainer.batches, None)  # the loops end
-        run.wait()
+        run.check_saved()
         if not runs.finished(run.files, run.completed):
             folders = trainer.export(run.folder, merge)
             run.say(f"Saved the adapter{' and the merged model' * merge}: {', '.join(map(str, folders))}")

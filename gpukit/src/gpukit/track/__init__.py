@@ -3,5 +3,4 @@
 observers   those of a project, for `Run(..., observers=observers())`
 trackers    experiment trackers
 monitor     utilization, memory, power, and time spent waiting for data
-profile     a few steps recorded by torch.profiler
 """

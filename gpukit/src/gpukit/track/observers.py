@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from exactrun.observer import Observer
 from gpukit.project.stack import load
 from gpukit.track.monitor import Monitor
-from gpukit.track.profile import Profile
 from gpukit.track.trackers import Tracker
 
 
-def observers(trackers: Iterable[str] | None = None, *, profile: bool = False) -> list[Observer]:
-    """For `Run(..., observers=observers())`: trackers, the monitor of the machine, and a profiler if `profile`.
+def observers(trackers: Iterable[str] | None = None) -> list[Observer]:
+    """For `Run(..., observers=observers())`: trackers, and the monitor of the machine.
 
     `trackers`: tensorboard, wandb, mlflow; None: those of the project (stack.json).
     """
@@ -21,4 +20,4 @@ def observers(trackers: Iterable[str] | None = None, *, profile: bool = False) -
         stack = load()
         trackers = stack.tracking
         project = stack.project
-    return [*(Tracker(name, project) for name in trackers), Monitor(), *[Profile()] * profile]
+    return [*(Tracker(name, project) for name in trackers), Monitor()]

@@ -95,7 +95,7 @@ class MLflow:
                 socket.create_connection((server.hostname, server.port or 80), 4).close()
             except OSError:
                 raise RuntimeError(f"no server responds at {address}; start it with `./launch up`") from None
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         if server.hostname == "mlflow" or server.password:  # no link that no browser can open, or with a password
             os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
