@@ -23,7 +23,7 @@ ORDER = [
     "rebuild",
 ]
 ORDER += ["launchers", "resume_project", "resume_others", "resume_adapters", "resume_streams", "checkpoint"]
-ORDER += ["step", "podman", "experiments"]
+ORDER += ["step", "podman", "experiments", "adopt"]
 TOP = """\
 # Benchmarks
 

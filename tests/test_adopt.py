@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -19,6 +20,7 @@ from copier import run_copy
 from gpukit.adopt import choose, look, main
 from gpukit.cli.main import parse
 from gpukit.host import queue
+from gpukit.host.cards import data
 from gpukit.host.process import Result
 from gpukit.image import layers
 from gpukit.plan import packages
@@ -36,6 +38,7 @@ from tests.test_launch_update import copier_inside, inside, launch, tree  # noqa
 from tests.test_update import NEW, OLD, change, commit
 
 template = releases.template
+REAL = {"answer": packages.answer, "indexes": packages.indexes}
 FILES = 13
 OURS = ("launch", ".gpukit", ".devcontainer/gpukit", ".devcontainer/gpukit-cpu")
 SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
@@ -344,6 +347,16 @@ def test_a_folder_that_is_no_project_of_its_own(tmp_path: Path, adopt: Callable[
     assert refusal(adopt, root / "code") == "adopt-not-root"
 
 
+def test_what_setup_py_computes_is_named_and_not_guessed(tmp_path: Path) -> None:
+    script = (
+        "from setuptools import setup\nNEEDS = ['torch']\nNEEDS += ['einops']\nEXTRAS = {}\nEXTRAS['dev'] = ['ruff']\n"
+    )
+    files = {"setup.py": f"{script}setup(name='p', install_requires=NEEDS, extras_require=EXTRAS)\n"}
+    found = look.look(repository(tmp_path / "theirs", files), [])
+    assert found.computed == "setup.py" and not found.lines
+    assert any("extras" in each and "--extra" in each for each in found.left_out)
+
+
 def test_links_out_of_the_repository_are_named(tmp_path: Path) -> None:
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\n", "inside/a": ""})
     (tmp_path / "disk").mkdir()
@@ -359,10 +372,27 @@ def test_links_out_of_the_repository_are_named(tmp_path: Path) -> None:
 
 def test_the_imports_of_notebooks_count(tmp_path: Path) -> None:
     cells = [("code", "%matplotlib inline\nimport torch\n"), ("code", "!pip install x\nfrom sklearn import svm")]
-    cells += [("code", "not python"), ("markdown", "import no")]
+    cells += [("code", "from google.colab import drive"), ("code", "not python"), ("markdown", "import no")]
     text = json.dumps({"cells": [{"cell_type": kind, "source": [source]} for kind, source in cells]})
     files = {"lecture.ipynb": text, "old.ipynb": "{}", "broken.ipynb": "{", "plain.py": "import no_longer\n<<<<\n"}
-    assert look.look(repository(tmp_path / "theirs", files), []).extra == ["scikit-learn", "torch"]
+    found = look.look(repository(tmp_path / "theirs", files), [])
+    assert found.extra == ["ipykernel", "scikit-learn", "torch"]
+    assert [each.partition(":")[0] for each in found.left_out] == ["google"], "which package it is of is not guessed"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("setup.py", "from setuptools import setup\nsetup(name='p', python_requires='~=3.6')\n", "~=3.6"),
+        ("setup.cfg", "[metadata]\nname = p\n[options]\npython_requires = >=3.8\n", ">=3.8"),
+        ("environment.yml", "dependencies:\n  - python>=3.8, < 3.10\n  - numpy\n", ">=3.8,<3.10"),
+        ("pixi.toml", '[dependencies]\npython = "3.11.*"\n', "==3.11.*"),
+    ],
+)
+def test_the_versions_of_python_that_a_repository_is_for(file: str, text: str, expected: str, tmp_path: Path) -> None:
+    found = look.look(repository(tmp_path / "theirs", {file: text}), [])
+    assert found.python == expected
+    assert not any(line.startswith("python") for line in found.extra)
 
 
 def test_imports_that_a_script_need_not_have_and_those_of_other_projects(tmp_path: Path) -> None:
@@ -436,7 +466,7 @@ def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
     before = tree(root)
     with pytest.raises(RefusalError) as error:
         adopt(root, *arguments)
-    assert error.value.id in ("torch-range-unavailable", "torch-ranges-contradict")
+    assert error.value.id == "torch-range-unavailable"
     assert where in str(error.value)
     assert tree(root) == before
 
@@ -455,25 +485,43 @@ def test_what_the_refusal_of_a_range_says_helps(
 
 
 @pytest.fixture
-def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+def web(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Web]:
+    """The index that is asked, with torch and numpy."""
     from tests.gpukit.web import serving
 
+    for name, function in REAL.items():
+        monkeypatch.setattr(packages, name, function)
     with serving() as found:
+        found.package("torch", "2.14.1-py3-none-any", "2.0.1-py3-none-any")
+        found.package("numpy", "2.0-py3-none-any")
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{found.url}/simple")
+        monkeypatch.setenv("UV_INDEX", f"pytorch={found.url}/simple")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         yield found
 
 
 def test_a_package_that_pins_another_torch_is_named_before_a_build(
-    web: Web, tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    web: Web, tmp_path: Path, adopt: Callable[..., int]
 ) -> None:
-    monkeypatch.undo()
-    web.package("torch", "2.14.1-py3-none-any", "2.0.1-py3-none-any")
     web.package("one", "1.0-py3-none-any", v1_0=["torch==2.0.1"])
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{web.url}/simple")
-    monkeypatch.setenv("UV_INDEX", f"pytorch={web.url}/simple")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(trial, "terminal", lambda: False)
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\none\n"})
     assert refusal(adopt, root) == "adopt-packages-contradict"
+
+
+def test_what_scripts_import_and_nothing_installs_and_what_has_no_wheel_is_named(
+    web: Web, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    web.package("one", "1.0-py3-none-any", v1_0=["numpy", "old"])
+    web.package("old", "1.0")
+    files = {"requirements.txt": "torch\none\n", "train.py": "import numpy, torch, torchvision\n"}
+    root = repository(tmp_path / "theirs", files)
+    assert adopt(root) == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"--extra (\S+)`", out) == ["torchvision"]
+    assert "old 1.0" in out
+    assert main.adopt(root, parse(["adopt", "--undo"])) == 0
+    assert adopt(root, "--answers=base=ngc") == 0
+    assert "--extra" not in capsys.readouterr().out, "the base has it"
 
 
 @pytest.mark.parametrize(
@@ -497,14 +545,15 @@ def test_ranges_of_versions(requirement: str, version: str, allowed: bool) -> No
 
 
 def test_the_range_of_torch_chooses_the_release() -> None:
-    assert choose.choose(["rtx-40"], [Line("torchvision==0.24.1", "f")], {}).torch.startswith("2.9.")
-    assert choose.choose(["rtx-40"], [Line("torchaudio==2.11.0", "f")], {}).answers == {}
+    assert choose.choose(["rtx-40"], [Line("torchvision==0.24.1", "f")], {})["release"].startswith("2.9.")
+    assert choose.choose(["rtx-40"], [Line("torchaudio==2.11.0", "f")], {}) == {}
     for text in ("torch", "torch==2.9.1", "torch<2.9", "torch==2.9.1 ; sys_platform == 'linux'"):
         found = choose.choose(["rtx-40"], [Line(text, "f")], {})
-        assert versions.allows(text, found.torch)
-        assert bool(found.answers) == (text != "torch")
+        assert bool(found) == (text != "torch")
+        releases = data("stacks")["releases"]
+        assert not found or versions.allows(text, releases[found["base"]][found["release"]]["torch"])
     elsewhere = [Line("torch<1 ; sys_platform == 'darwin'", "f"), Line("torch<1; python_version < '3.9'", "f")]
-    assert choose.choose(["rtx-40"], elsewhere, {}).answers == {}
+    assert choose.choose(["rtx-40"], elsewhere, {}) == {}
 
 
 # Interruption, undo, update
@@ -551,6 +600,53 @@ def test_interrupted_at_any_write_nothing_is_left(
             assert tree(root) == before
     assert adopt(root) == 0
     assert len(new(before, root)) == FILES
+
+
+@pytest.mark.slow
+def test_undo_that_was_interrupted_ends_when_it_runs_again(
+    tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["own devcontainer"][0])
+    before = tree(root)
+    adopt(root)
+    shutil.copytree(root, tmp_path / "adopted", symlinks=True)
+
+    class Killed(BaseException):
+        pass
+
+    def interrupt(patch: pytest.MonkeyPatch, name: str, last: int) -> list[Path]:
+        original = getattr(record, name)
+        called: list[Path] = []
+
+        def remove(path: Path, *more: Path) -> None:
+            if len(called) == last:
+                raise Killed
+            called.append(path)
+            original(path, *more)
+
+        patch.setattr(record, name, remove)
+        return called
+
+    undo = parse(["adopt", "--undo"])
+    for name in ("remove", "remove_folders"):
+        for number in range(FILES + 1):
+            shutil.rmtree(root)
+            shutil.copytree(tmp_path / "adopted", root, symlinks=True)
+            if number % 2:
+                commit(root, "adopted")
+            with monkeypatch.context() as patch:
+                called = interrupt(patch, name, number)
+                with contextlib.suppress(Killed):
+                    main.adopt(root, undo)
+            with contextlib.suppress(RefusalError):  # it was at its end
+                main.adopt(root, undo)
+            assert new(before, root) == []
+            if len(called) < number:
+                break
+        assert number > 2
+    git("add", "-A", cwd=root)
+    git("commit", "-q", "--allow-empty", "-m", "undone", cwd=root)
+    assert adopt(root) == 0
 
 
 def test_undo_keeps_what_was_edited(
@@ -784,6 +880,7 @@ einops = "*"
             {"torch", "regex"},
         ),
         ({"cpu.yml": CONDA, "gpu.yaml": CONDA, "ci.yml": "name: x\n"}, ["gpu.yaml"], {"einops"}),
+        ({"parts/gpu.yaml": CONDA, "requirements.txt": "torch\n"}, ["parts/gpu.yaml"], {"torch", "einops"}),
         ({"gpu.yaml": CONDA, "requirements-dev.txt": "ruff\n"}, [], {"einops"}),
         ({"pixi.toml": PIXI}, [], {"torch>=2.8.0,<3", "numpy==2.1.*", "regex", "tqdm[notebook]>=4"}),
         ({"pixi.toml": PIXI, "requirements.txt": "einops\n"}, [], {"einops"}),

@@ -22,7 +22,7 @@ from exactrun.rehearse import compare
 from exactrun.rehearse.compare import Difference, Row
 from exactrun.rehearse.files import Written
 from exactrun.rehearse.process import Life, Script, UsageError, live
-from exactrun.rehearse.recorder import MODULES
+from exactrun.rehearse.recorder import BATCH, MODULES
 
 STEPS = 14  # of a life
 SHORT = 3  # batches of a pass that is cut short
@@ -182,7 +182,7 @@ def planned(rows: list[Row]) -> tuple[Kills, bool]:
     if len(passes) > 2 and len(kills) == sum(map(bool, wanted.values())):
         return kills, True
     some = [step for one in free for step in one]
-    if all(row["done"] is None for row in found.values()):  # a loop that no `run.enumerate` reads
+    if not any(row["kind"] == BATCH for row in rows):  # no pass of a loader that could be cut short
         return dict.fromkeys([some[len(some) // 3], some[2 * len(some) // 3]] if some else [], ""), True
     return ({some[len(some) // 2]: ""} if some else {}), False
 

@@ -18,7 +18,7 @@ from gpukit.project import dependencies
 from gpukit.project.dependencies import Line
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
 from gpukit.project.messages import RefusalError
-from gpukit.project.modules import PACKAGES
+from gpukit.project.modules import PACKAGES, SHARED
 from gpukit.validate import image
 
 LAUNCH = "launch"
@@ -29,9 +29,11 @@ PROJECT_FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 PIXI = "pixi.toml"
 CONDA = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml", PIXI)
 UNREAD = ("Pipfile",)  # which name dependencies, too
-EXTENSIONS = (
-    "setup.py's extensions: `./launch run -- python setup.py build_ext --inplace` compiles them in the container"
-)
+# What setup.py computes, and what to do about it.
+COMPUTED = {
+    "ext_modules": "extensions: `./launch run -- python setup.py build_ext --inplace` compiles them in the container",
+    "extras_require": "extras are computed, and it is not run: `--extra` names packages",
+}
 # In the name of a file: what a run of the program does not need.
 TOOLS = re.compile(r"dev|test|doc(?!ker)|lint|build|ci\b")
 # The settings of builds, in [tool], that name the files of dynamic dependencies.
@@ -45,11 +47,12 @@ CONDA_NAMES = {
     "pytorch-cpu": "torch",
     "pytorch-gpu": "torch",
     "opencv": "opencv-python-headless",
-    **dict.fromkeys(("python", "pip", "cudatoolkit", "cuda", "cuda-toolkit", "cudnn", "nccl", "pytorch-cuda")),
+    **dict.fromkeys(("pip", "cudatoolkit", "cuda", "cuda-toolkit", "cudnn", "nccl", "pytorch-cuda")),
     **dict.fromkeys(("pytorch-mutex", "cuda-version", "cuda-nvcc", "mkl", "blas", "openblas", "setuptools", "wheel")),
 }
 # Conda's programs whose names the package index gives to other packages, and Debian to the same programs.
 PROGRAMS = ("curl", "ffmpeg", "git", "graphviz", "jq", "make", "rsync", "sox", "tmux", "unzip", "wget")
+ASSUMED = ("numpy", "torchvision", "torchaudio")  # which many images have beside PyTorch
 MOST_FILES = 2000  # scripts that are read for their imports
 MOST_BYTES = {".py": 1 << 20, ".ipynb": 1 << 24}  # of one; notebooks contain images
 
@@ -66,6 +69,7 @@ class Found:
     extra: list[str] = field(default_factory=list)
     origin: str = ""
     left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     computed: str = ""  # the file that computes its dependencies; it is not run
     python: str = ""  # the range of versions that the project accepts
 
@@ -91,8 +95,8 @@ def refuse(root: Path) -> None:
     kept = (*USERS, ADOPTED[".gitignore"])
     for name in (LAUNCH, *FOLDERS):
         path = root / name
-        inside = [each.relative_to(root).as_posix() for each in path.rglob("*")] if not path.is_symlink() else []
-        if (path.exists() or path.is_symlink()) and not (inside and {*inside} <= {*kept}):
+        inside = (each.relative_to(root).as_posix() for each in path.rglob("*"))
+        if path.is_symlink() or path.is_file() or {*inside} - {*kept}:
             other = " If a branch has adopted gpukit, merge it instead." if name == FOLDERS[0] else ""
             raise RefusalError(
                 f"{name} exists here, and adopting needs that name: rename it first.{other}", id="adopt-taken"
@@ -121,14 +125,13 @@ def refuse(root: Path) -> None:
 
 def refuse_workspace(root: Path) -> None:
     """Refuse the root of several projects: which one the container is for is not to be guessed."""
+    paths = (path for name in PROJECT_FILES for depth in ("*", "*/*") for path in root.glob(f"{depth}/{name}"))
+    folders = {path.parent.relative_to(root) for path in paths}
     members = sorted(
-        path.parent.relative_to(root).as_posix()
-        for name in PROJECT_FILES
-        for depth in ("*", "*/*")
-        for path in root.glob(f"{depth}/{name}")
-        if not any(part.startswith(".") or part in ("node_modules", "venv") for part in path.relative_to(root).parts)
+        folder.as_posix()
+        for folder in folders
+        if not any(part.startswith(".") or part in ("node_modules", "venv") for part in folder.parts)
     )
-    members = list(dict.fromkeys(members))
     project = dependencies.Project(root) if (root / "pyproject.toml").is_file() else None
     workspace = project is not None and "workspace" in project.tool.get("uv", {})
     own = (project is not None and project.name) or any((root / name).is_file() for name in ("setup.cfg", "setup.py"))
@@ -163,13 +166,13 @@ def look(root: Path, more: list[str]) -> Found:
     own = requirements(root, found)  # without `more`
     groups = groups_of(root, project)
     condas = conda_files(root)
-    chosen = [each for each in more if each in condas]
+    chosen = [each for each in more if each.endswith((".yml", ".yaml", PIXI)) and (root / each).is_file()]
     for each in more:
         if each in groups:
             found.sources.append(groups[each])
-        elif (root / each).is_file() and each not in condas:
+        elif (root / each).is_file() and each not in chosen:
             found.sources += dependencies.included_files(root, each)
-        elif each not in condas:
+        elif each not in chosen:
             known = ", ".join([*groups, *files, *condas]) or "none"
             raise RefusalError(
                 f"There is no extra, group, or file {each} here; there are: {known}.", id="adopt-no-source"
@@ -185,7 +188,8 @@ def look(root: Path, more: list[str]) -> Found:
         chosen = [one_of(condas)]
     for name in chosen:
         lines, left_out = pixi_lines(root) if name == PIXI else conda_lines(root, name)
-        found.extra += lines
+        found.extra += [line for line in lines if Line(line, name).name != "python"]
+        found.python = found.python or next((line[6:] for line in lines if Line(line, name).name == "python"), "")
         found.origin = name
         found.left_out += left_out
     if not chosen and not requirements(root, found):
@@ -193,16 +197,14 @@ def look(root: Path, more: list[str]) -> Found:
         found.origin = "the imports of its scripts"
         found.left_out += left_out
     unused += [name for name in condas if name not in chosen]
-    if len(unused) == 1:
-        found.left_out.append(f"{unused[0]}: `--with {unused[0]}` installs it too")
-    elif unused:
+    if unused:
         found.left_out.append(f"{', '.join(unused)}: `--with NAME` installs one too")
     found.left_out += [f"{name}: not read; `--extra` names packages" for name in UNREAD if (root / name).is_file()]
     found.left_out += unapplied(project) if project is not None else []
     if found.computed and not any(source.endswith(".txt") for source in found.sources):
         found.left_out.append(f"what {found.computed} computes, which is not run: `--with FILE` names a file of it")
-    if (root / "setup.py").is_file() and "ext_modules" in dependencies.setuptools(root, "setup.py")["computed"]:
-        found.left_out.append(EXTENSIONS)
+    computed = dependencies.setuptools(root, "setup.py")["computed"] if (root / "setup.py").is_file() else []
+    found.left_out += [f"setup.py's {text}" for key, text in COMPUTED.items() if key in computed]
     found.left_out += links_outside(root)
     found.lines = requirements(root, found)
     found.left_out += [f"{line.text} ({line.file}): {line.unfit}" for line in found.lines if line.unfit]
@@ -296,6 +298,7 @@ def add_project(root: Path, found: Found, project: dependencies.Project) -> None
 def add_setup(root: Path, found: Found, name: str) -> None:
     known = dependencies.setuptools(root, name)
     found.name = found.name if found.name != root.resolve().name else known.get("name") or found.name
+    found.python = found.python or known.get("python_requires", "")
     if known.get("name") or known.get("install_requires"):
         found.sources.append(name)
     if "install_requires" in known.get("computed", []):
@@ -411,6 +414,8 @@ def imports(root: Path) -> tuple[list[str], list[str]]:
             cells = notebook(text) if text and path.suffix == ".ipynb" else [text]
         except (OSError, ValueError):
             continue
+        if path.suffix == ".ipynb" and any(cells):
+            modules.add("ipykernel")  # with which VS Code runs them
         for node in itertools.chain.from_iterable(map(nodes, cells)):
             if isinstance(node, ast.Import):
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
@@ -426,7 +431,18 @@ def imports(root: Path) -> tuple[list[str], list[str]]:
                 siblings[name] = path.relative_to(top).as_posix().removesuffix("/__init__.py")
     left_out = [f"{name}: the container does not have {path} of this repository" for name, path in siblings.items()]
     foreign -= {*siblings}
+    shared = sorted(foreign & {*SHARED})
+    left_out += [f"{name}: which package it is does not follow from the import; `--extra` names it" for name in shared]
+    foreign -= {*shared}
     return sorted({PACKAGES.get(name, name.replace("_", "-")) for name in foreign}, key=str.lower), sorted(left_out)
+
+
+def unnamed(root: Path, installed: Iterable[str]) -> list[str]:
+    """What scripts import though nothing installs it, of what many images have beside PyTorch."""
+    if sys.version_info < (3, 10):
+        return []
+    missing = [name for name in imports(root)[0] if name in ASSUMED and name not in installed]
+    return [f"{name}: imported, and nothing installs it: `--extra {name}` does" for name in missing]
 
 
 def notebook(text: str) -> list[str]:

@@ -59,8 +59,8 @@ def adopt(root: Path, options: Any) -> int:
         replace(found, options.extra)
         choice = choose.choose(ids, found.lines, answers)
         with tempfile.TemporaryDirectory(prefix="gpukit-adopt-") as folder:
-            copy = render(root, Path(folder), found, {**answers, **choice.answers}, options)
-            refuse_contradictions(copy, found)
+            copy = render(root, Path(folder), found, {**answers, **choice}, options)
+            refuse_contradictions(root, copy, found)
             report(found, ids, copy)
             if not (options.yes or confirmed("Write these files?")):
                 raise RefusalError("Nothing was written.")
@@ -189,8 +189,10 @@ def replace(found: Found, extra: list[str]) -> None:
     found.extra = [*extra, *others]
 
 
-def refuse_contradictions(copy: Path, found: Found) -> None:
-    """Refuse packages that cannot be installed together, or not with the PyTorch that was chosen."""
+def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
+    """Refuse packages that cannot be installed together, or not with the PyTorch that was chosen; name those that are
+    missing among them, and those that the image has to build.
+    """
     stack = load(copy / ADOPTED["stack.json"])
     target = next(iter(stack.targets.values()))
     requirements = [line.text for line in found.lines]
@@ -202,6 +204,10 @@ def refuse_contradictions(copy: Path, found: Found) -> None:
             say(f"Whether the packages fit together is not known yet: {error}")
             return
     if not answer.error:
+        found.left_out += look.unnamed(root, {*answer.packages, *data("stacks")["brings"].get(stack.base, ())})
+        built = [f"{name} {each.version}" for name, each in answer.packages.items() if each.kind == "source"]
+        if built:
+            found.notes.append(f"without a wheel for Python {stack.python}, built from source: {', '.join(built)}")
         return
     finding, *others = [in_words(each, PROJECT) for each in packages.judge(answer, asked)]
     missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]
@@ -278,7 +284,9 @@ def report(found: Found, ids: list[str], copy: Path) -> None:
     print(f"{found.name}: {count(len({line.name for line in found.lines}), 'package')}, from {origin or 'no file'}")
     print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
     if not versions.allows(f"python{found.python}", f"{stack.python}.99"):
-        print(f"  note      it accepts Python {found.python}, and the image has {stack.python}")
+        found.notes.append(f"it accepts Python {found.python}, and the image has {stack.python}")
+    for each in found.notes:
+        print(f"  note      {each}")
     for each in found.left_out:
         print(f"  left out  {each}")
     for each, letters in sorted(status(copy).items()):
@@ -333,6 +341,7 @@ def undo(root: Path) -> int:
             "or move it elsewhere first.",
             id="edited-since-adopt",
         )
+    remove_exclusion(root)
     for path in local(root):
         if path.is_symlink() or path.is_file():
             record.remove(path)
@@ -341,13 +350,8 @@ def undo(root: Path) -> int:
     for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
         if path not in kept:
             record.remove(root / path)
-    for path in sorted(
-        (folder for each in FOLDERS for folder in (root / each).rglob("*") if folder.is_dir()), reverse=True
-    ):
-        record.remove_folders(path / "-", path.parent)
-    for folder in FOLDERS:
-        record.remove_folders(root / folder / "-", root)
-    remove_exclusion(root)
+    for path in sorted((each for folder in FOLDERS for each in (root / folder).glob("**/")), reverse=True):
+        record.remove_folders(path / "-", root)
     notes(root).unlink(missing_ok=True)
     record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")

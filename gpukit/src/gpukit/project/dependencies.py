@@ -410,8 +410,8 @@ def setuptools(folder: Path, file: str) -> dict[str, Any]:
     """What setup.cfg, or the call of setup() in setup.py, says in so many words; setup.py is not run.
 
     Returns:
-        name, version, install_requires, and entry_points, as far as they are literal; `computed` lists the others,
-        `extras` has the requirements of each, and `folders` those that packages are in
+        name, version, install_requires, python_requires, and entry_points, as far as they are literal; `computed`
+        lists the others, `extras` has the requirements of each, and `folders` those that packages are in
     """
     text = text_of(folder, file)
     found: dict[str, Any] = {"install_requires": [], "extras": {}, "computed": [], "folders": []}
@@ -427,7 +427,8 @@ def in_setup_cfg(text: str) -> dict[str, Any]:
     except configparser.Error:
         return {}
     found: dict[str, Any] = {}
-    for section, key in (("metadata", "name"), ("metadata", "version"), ("options", "install_requires")):
+    options = [("options", "install_requires"), ("options", "python_requires")]
+    for section, key in (("metadata", "name"), ("metadata", "version"), *options):
         if config.has_option(section, key):
             found[key] = config.get(section, key).strip()
     found["install_requires"] = listed(found.get("install_requires", ""))
@@ -452,14 +453,15 @@ def in_setup_py(text: str) -> dict[str, Any]:
         return {}
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     call = next((each for each in calls if getattr(each.func, "attr", getattr(each.func, "id", "")) == "setup"), None)
-    assigned = {
-        target.id: each.value
-        for each in tree.body
-        if isinstance(each, ast.Assign)
-        for target in each.targets
-        if isinstance(target, ast.Name)
-    }
+    targets = [(target, each.value) for each in tree.body if isinstance(each, ast.Assign) for target in each.targets]
+    assigned = {target.id: value for target, value in targets if isinstance(target, ast.Name)}
+    changes: list[ast.AST] = [each.target for each in ast.walk(tree) if isinstance(each, ast.AugAssign)]
+    changes += [target for target, _ in targets if isinstance(target, ast.Subscript)]
+    changes += [each.func for each in calls if getattr(each.func, "attr", "") in ("append", "extend", "update")]
+    for change in changes:  # what the name then has is computed
+        assigned.pop(getattr(getattr(change, "value", change), "id", ""), None)
     wanted = ("name", "version", "install_requires", "entry_points", "package_dir", "extras_require", "ext_modules")
+    wanted += ("python_requires",)
     said: dict[str, Any] = {}
     computed = []
     for keyword in call.keywords if call else []:

@@ -13,7 +13,7 @@ from typing import Any, Union
 
 from gpukit.project.location import located
 from gpukit.project.messages import alike
-from gpukit.project.modules import PACKAGES
+from gpukit.project.modules import PACKAGES, SHARED
 from gpukit.project.pyproject import canonical
 from gpukit.project.versions import version
 from gpukit.validate.files import WHEELS, generated, unreadable
@@ -165,7 +165,7 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
     path = located(DOCKERFILE, project)
     installed = re.findall(r"pip install ([^&|;\n]*)", path.read_text(encoding="utf-8") if path.is_file() else "")
     own |= {*re.findall(r"[\w-]+", " ".join(installed))}
-    own |= {*OURS, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
+    own |= {*OURS, *SHARED, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
     for name, tree in read.items():
         if "sys.path" in (project / name).read_text(encoding="utf-8", errors="replace"):
             return  # modules may be anywhere
