@@ -184,9 +184,35 @@ def extensions() -> dict[str, Any]:
     return found
 
 
+def written() -> list[str]:
+    """The lines of the template's files that no one rewrites, or the parts of them that are the same in every project.
+
+    `validate` finds a line that differs from one of these in one letter. In prose and in the project's own code, a
+    word that resembles another is no mistake.
+    """
+    root = support.HERE.parent
+    own = re.compile(r"/(src|tests|[^/]*notebooks[^/]*|[^/]*answers[^/]*)(/|$)|\.(md|json)(\.jinja)?$")
+    settings = re.compile(r"devcontainer\.json|/\.vscode/")
+    paths = [
+        path for folder in ("template", "examples") for path in sorted((root / folder).rglob("*")) if path.is_file()
+    ]
+    stacks = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(root.glob("examples/*/stack.json"))]
+    own_name = re.compile("|".join(name for stack in stacks for name in (stack["project"], stack["package"])))
+    found: set[str] = set()
+    for path in paths:
+        name = f"/{path.relative_to(root).as_posix()}"
+        if path.parent.name == "examples" or (own.search(name) and not settings.search(name)):
+            continue
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if not line.strip().startswith(("#", "//", "{#")) and not own_name.search(line):
+                found |= {part.strip(" ,\t") for part in re.split(r"\{\{.*?\}\}|\{%.*?%\}| # .*", line)}
+    return sorted(part for part in found if len(part) >= 10)
+
+
 def files() -> dict[Path, str]:
     contents = {"cards": text(cards(), 1), "kernels": text(kernels(), 2), "stacks": text(stacks(), 2)}
     contents["extensions"] = text(extensions(), 2)
+    contents["written"] = json.dumps({"lines": written()}, ensure_ascii=False, indent=0)
     return {FOLDER / f"{name}.json": part + "\n" for name, part in contents.items()}
 
 

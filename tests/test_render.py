@@ -550,6 +550,23 @@ def test_the_readme_asks_about_hardware_that_the_project_is_not_for(everything: 
         assert bool(asked) is (targets != {"cpu"}) and not targets & {*asked}, name
 
 
+def test_a_dockerfile_names_its_machines_and_why_pytorch_is_for_the_cpu(everything: dict[str, Path]) -> None:
+    """A list of machines has one "and" (a name may have one, too); a build for the CPU needs a reason beside a GPU."""
+    for name, project in everything.items():
+        dockerfile = (project / "Dockerfile").read_text(encoding="utf-8")
+        title = re.match(r"# PyTorch for (.*?)\. VS Code", dockerfile)[1]
+        assert title.replace("GeForce RTX 20 and GTX 16 series", "").count(" and ") <= 1, title
+        reason = re.search(r"#(.*)\nFROM system AS torch\n(?:ARG.*\n)*ARG TORCH_BACKEND=cpu\n", dockerfile)
+        assert not reason or CASES[name]["hardware"] == "cpu" or "CPU" in reason[1], name
+
+
+def test_a_slurm_job_is_for_one_node(everything: dict[str, Path]) -> None:
+    """With all GPUs of a machine, which a card's maker sells by eight."""
+    for path in different(everything, "cluster/*.sbatch"):
+        given = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+        assert given["nodes"] == "1" and given.get("gpus-per-node", "8") in ("1", "8"), path
+
+
 def test_a_slow_line_does_not_end_a_build(everything: dict[str, Path]) -> None:
     """uv waits for minutes, or as long as the user says, and a repeated build finds what was downloaded."""
     for name, project in everything.items():

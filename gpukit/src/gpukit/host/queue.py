@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpukit.project.inputs import dependency_files
 from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 
@@ -68,13 +69,11 @@ def is_service(root: Path) -> bool:
 
 def fingerprint(root: Path) -> str:
     """A hash of the files that determine the environment of jobs; of gpukit's wheel, its name says which one it is."""
-    from gpukit.project import dependencies  # slow to import, and most commands do not need it
-
     digest = hashlib.sha256()
     for wheel in sorted(located("vendor", root).glob("*.whl")):
         digest.update(f"{wheel.name}\n".encode())
     files = [located(name, root) for name in ("Dockerfile", "apt.txt", "stack.json")]
-    files += [root / name for name in dependencies.files(root)]
+    files += [root / name for name in dependency_files(root)]
     files += sorted(root.glob(".devcontainer/**/devcontainer.json"))
     for path in files:
         with contextlib.suppress(OSError):

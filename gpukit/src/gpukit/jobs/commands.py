@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import frozen, queue
-from gpukit.jobs import contract, kubernetes, ledger, records, slurm
+from gpukit.jobs import contract, records
 from gpukit.jobs.progress import clean, progress, run_folder, run_of, short
 from gpukit.jobs.table import FINAL, Table, find
 from gpukit.project.location import is_adopted, located
@@ -28,6 +28,7 @@ SEVERAL = ("cancel", "compare", "wait")  # they take any number of jobs; list an
 ONLY_WITH = {"detach": "run", "budget": "run", "keep_free": "run", "watch": "list", "follow": "logs"}
 ONLY_WITH |= {"metric": "compare", "csv": "compare", "timeout": "wait"}
 SHORT = {"detach": "-d", "follow": "-f"}
+CLUSTER_FACTS = ("name", "namespace", "nodes", "queue", "image")  # of jobs on Kubernetes, shown by `jobs show`
 STATES = {"finished": "32", "failed": "31", "running": "36"}  # colors
 
 
@@ -75,6 +76,8 @@ def submit(root: Path, options: Any) -> int:
         raise RefusalError("--nodes and --queue go with `--on kubernetes`.")
     gpus = options.count or 1
     if options.on == "slurm":
+        from gpukit.jobs import slurm
+
         facts = {"gpus": gpus, "after": options.after, "max_hours": options.max_hours}
         env = with_variables(root, options.variables)
         with frozen.submitting(root):
@@ -111,6 +114,8 @@ def to_kubernetes(root: Path, options: Any) -> int:
         raise RefusalError("--after has no effect on Kubernetes: submit the job when the other one is finished.")
     if options.latest:
         raise RefusalError("--latest has no effect on Kubernetes: the image contains the code.")
+    from gpukit.jobs import kubernetes
+
     asked = {"nodes": options.nodes, "gpus": options.count, "queue": options.queue, "max_hours": options.max_hours}
     with frozen.submitting(root):
         code = frozen.freeze(root, otherwise="")
@@ -237,6 +242,8 @@ def retried(table: Table, root: Path, number: int) -> int:
 
 def on_cluster(root: Path, action: str, number: str, options: Any) -> int:
     """What `jobs` does with a job on Slurm or Kubernetes."""
+    from gpukit.jobs import kubernetes, slurm
+
     cluster = kubernetes if number.startswith("k") else slurm
     name = "Kubernetes" if number.startswith("k") else "Slurm"
     if action == "show":
@@ -259,6 +266,8 @@ def on_cluster(root: Path, action: str, number: str, options: Any) -> int:
 
 
 def logs_of_slurm(root: Path, number: str, options: Any) -> int:
+    from gpukit.jobs import slurm
+
     job = slurm.get(root, number)
     path = root / job["log"]
     if not path.exists() and not (options.follow and job["state"] not in FINAL):
@@ -269,6 +278,8 @@ def logs_of_slurm(root: Path, number: str, options: Any) -> int:
 
 
 def logs_of_kubernetes(root: Path, number: str, options: Any) -> int:
+    from gpukit.jobs import kubernetes
+
     text: list[bytes] = []
     write = text.append if options.json else lambda line: print(plain(line), end="", flush=True)
     code = kubernetes.logs(root, number, options.follow, write)
@@ -276,6 +287,8 @@ def logs_of_kubernetes(root: Path, number: str, options: Any) -> int:
 
 
 def on_clusters(root: Path) -> list[dict[str, Any]]:
+    from gpukit.jobs import kubernetes, slurm  # not for `submit`, which they would make a third slower
+
     return slurm.jobs(root) + kubernetes.jobs(root)
 
 
@@ -309,6 +322,8 @@ def cancel_several(root: Path, numbers: list[int | str], options: Any) -> int:
 
 def jobs_of(root: Path, numbers: list[int | str]) -> list[dict[str, Any]]:
     """Jobs of this queue, or of clusters, each of which is asked once."""
+    from gpukit.jobs import kubernetes, slurm
+
     clusters = {kubernetes if number.startswith("k") else slurm for number in numbers if isinstance(number, str)}
     known = [job for cluster in clusters for job in cluster.jobs(root)]
     here = [number for number in numbers if isinstance(number, int)]
@@ -320,6 +335,8 @@ def jobs_of(root: Path, numbers: list[int | str]) -> list[dict[str, Any]]:
 
 def compared(root: Path, numbers: list[int | str], metric: str) -> dict[str, Any]:
     """These jobs, or all that have started."""
+    from gpukit.jobs import ledger
+
     if numbers:
         return ledger.compare(root, jobs_of(root, numbers), metric)
     found = records.stored(root)
@@ -334,6 +351,8 @@ def compare(root: Path, numbers: list[int | str], options: Any) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
+    from gpukit.jobs import ledger
+
     rows = ledger.table(found)
     if options.csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
@@ -507,7 +526,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         "ran": duration(job["ran"]),
         "starts": job["starts"],
         "log": root / log if log else "",
-        **{name: job[name] for name in kubernetes.SHOWN if job.get(name)},
+        **{name: job[name] for name in CLUSTER_FACTS if job.get(name)},
     }
     for name, value in facts.items():
         if value != "":

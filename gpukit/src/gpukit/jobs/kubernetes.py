@@ -24,7 +24,6 @@ from gpukit.project.messages import RefusalError, say
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of Kubernetes' own suffixes: they make no words
 CREATE = ("create", "--output=json", "--filename=-")
-SHOWN = ("name", "namespace", "nodes", "queue", "image")  # by `jobs show`, besides what all jobs have
 CREATING = 3 * SECONDS  # in which a new Job may not exist yet: it is recorded here first
 EVERY = 2.0  # seconds between two looks, for `logs -f`
 

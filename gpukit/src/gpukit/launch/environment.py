@@ -29,6 +29,7 @@ from gpukit.host.engine import stream
 from gpukit.host.project import Project
 from gpukit.image import editable, guard
 from gpukit.project import dependencies, pyproject
+from gpukit.project.inputs import dependency_files
 from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
@@ -151,7 +152,7 @@ class Environment:
 
     def wanted(self) -> dict[str, object]:
         digest = hashlib.sha256()
-        for name in dependencies.files(self.project.code):
+        for name in dependency_files(self.project.code):
             file = self.project.code / name
             digest.update(file.read_bytes() if file.is_file() else b"")
         wheel = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
@@ -405,7 +406,7 @@ def own_inputs(project: Project) -> str:
     """The end of the name of an environment: empty, unless a job's code needs another one than the project now."""
 
     def digest(folder: Path) -> str:
-        files = [*(folder / name for name in dependencies.files(folder)), located("stack.json", folder)]
+        files = [*(folder / name for name in dependency_files(folder)), located("stack.json", folder)]
         files += sorted(located("vendor", folder).glob("gpukit-*.whl"))
         found = [file.read_bytes() if file.is_file() else b"" for file in files]
         return hashlib.sha256(b"\0".join(found)).hexdigest()[:8]

@@ -10,5 +10,5 @@ from typing import Any
 
 @cache
 def data(name: str) -> dict[str, Any]:
-    """One of the files: "cards", "extensions", "kernels", "knowledge", or "stacks". Works from a wheel too."""
+    """One of the files: "cards", "extensions", "kernels", "knowledge", "stacks", or "written"; from a wheel, too."""
     return json.loads(pkgutil.get_data("gpukit", f"data/{name}.json") or b"{}")

@@ -56,13 +56,6 @@ def sources(folder: Path) -> list[str]:
     return stack.read(folder / ADOPTED["stack.json"]).get("dependencies", [])
 
 
-def files(folder: Path) -> list[str]:
-    """All files on which the packages of a project depend."""
-    if not is_adopted(folder):
-        return ["pyproject.toml", "requirements.txt"]
-    return [EXTRA, *dict.fromkeys(source.partition("#")[0] for source in sources(folder))]
-
-
 def edited(folder: Path) -> str:
     """The file to which `./launch add` writes, relative to the project's folder."""
     return EXTRA if is_adopted(folder) else PYPROJECT

@@ -146,13 +146,11 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     container.env.update(as_mapping(entry.get("environment")))
     args = {name: env.get(name, "") if value is None else value for name, value in arguments(entry).items()}
     container.build_args = {name: value for name, value in args.items() if name not in USER}
-    reservations = ((entry.get("deploy") or {}).get("resources") or {}).get("reservations") or {}
-    for device in reservations.get("devices") or []:
-        if "gpu" in (device.get("capabilities") or []) or device.get("driver") == "cdi":
-            ids = device.get("device_ids")
-            count = device.get("count", "all")
-            names = ",".join(str(item).replace("nvidia.com/gpu=", "") for item in ids or [])
-            container.gpu = (f"{count} of them" if count != "all" else "all") if ids is None else names
+    for device in gpus(entry):
+        ids = device.get("device_ids")
+        count = device.get("count", "all")
+        names = ",".join(str(item).replace("nvidia.com/gpu=", "") for item in ids or [])
+        container.gpu = (f"{count} of them" if count != "all" else "all") if ids is None else names
     container.network = entry.get("network_mode") or interpolated(network(content, entry)[0], env)
     for mount in mounts(entry):
         source = str(mount.get("source") or "")
@@ -162,6 +160,30 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
         read_only = bool(mount.get("read_only") or mount.get("readonly"))
         container.mounts[mount["target"].rstrip("/")] = Mount(mount["type"], source, read_only)
     return container
+
+
+def gpus(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The requests for GPUs."""
+    reservations = ((entry.get("deploy") or {}).get("resources") or {}).get("reservations") or {}
+    devices = reservations.get("devices") or []
+    return [each for each in devices if "gpu" in (each.get("capabilities") or []) or each.get("driver") == "cdi"]
+
+
+def without_gpu(both: Mapping[str, Any]) -> Iterator[Problem]:
+    """Without a GPU, no service may request one, and those with the image of `dev` must have the one without CUDA."""
+    dev = both["services"]["dev"]
+    own = (dev.get("build") or {}).get("context")
+    for key, entry in both["services"].items():
+        build = entry.get("build") if isinstance(entry.get("build"), Mapping) else {}
+        if key == "dev":  # it is compared with the configuration
+            continue
+        if gpus(entry):
+            yield Problem(COMPOSE_CPU, f"/services/{key}/deploy", "requests a GPU", "write `deploy: !reset null`")
+        elif build and build.keys() == dev["build"].keys() and build.get("context") == own:
+            differing = [name for name, value in arguments(dev).items() if arguments(entry).get(name) != value]
+            if differing:
+                what = f"differs from the service dev in {', '.join(differing)}, so that another image is built"
+                yield Problem(COMPOSE_CPU, f"/services/{key}/build/args", what, "make them the same")
 
 
 def arguments(entry: Mapping[str, Any]) -> dict[str, str | None]:
@@ -221,9 +243,14 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
 
 
 def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
-    """Ports of the host that two services publish, if both always run."""
+    """Ports of the host that two services publish, if both always run, and a port that is not the service's."""
     used: dict[str, str] = {}
     for key, entry in services.items():
+        served = re.search(r"/dev/tcp/127\.0\.0\.1/(\d+)", str((entry.get("healthcheck") or {}).get("test")))
+        published = [str(each["target"] if isinstance(each, Mapping) else each) for each in entry.get("ports") or []]
+        if served and published and not any(re.search(rf"(^|:){served[1]}(/tcp)?$", each) for each in published):
+            what = f"publishes {published[0]}, and its healthcheck asks port {served[1]}"
+            yield Problem(COMPOSE, f"/services/{key}/ports", what, "make them the same")
         for port in entry.get("ports") or [] if not entry.get("profiles") else []:
             match = re.search(r"(\d+)\}?:\d+(/udp)?(?:/tcp)?$", str(port))  # 127.0.0.1:${PORT:-5000}:5000
             if match and used.setdefault("".join(match.groups("")), key) != key:

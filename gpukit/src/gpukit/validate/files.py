@@ -63,6 +63,7 @@ SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
 PATTERNS = (SLURM, *SCHEMAS, ".vscode/*.json", ".github/workflows/*.yml", ".devcontainer/*.sh")
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 UNIX = (*SCRIPTS, APT)  # no program reads these with the line ends of Windows
+PROSE = ("README.md", STACK, ANSWERS)  # these, and what is of each project, have no lines of the template
 NO_MARK = (*UNIX, STACK, PYPROJECT)  # nor these with a byte order mark
 
 

@@ -29,7 +29,10 @@ PREDEFINED = re.compile(
 )
 # What the image needs to be this project's, and what it lacks otherwise.
 ESSENTIAL = {
+    "COPY --from=tools /layers/torch/": "does not copy what says which PyTorch is installed",
     "python3 install.py": "does not install PyTorch as stack.json says",
+    "/layers/dependencies/first.txt": "does not copy the dependencies that are built from source",
+    "pip install -r all.txt": "does not install the dependencies in pyproject.toml",
     "gpukit.image.layers": "does not read stack.json and pyproject.toml",
     "guard.py check": "does not protect PyTorch's packages",
     "UV_CONSTRAINT=/etc/gpukit/protected.txt": "lets other packages replace PyTorch's",
@@ -97,12 +100,13 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     if last.name == "FROM" or last.rest.split(":")[0] in ("root", "0"):
         what = "the image runs as root, and what root writes to the workspace belongs to root on the host"
         yield Problem(DOCKERFILE, f"line {last.line}", what, "end it with `USER ${USER_UID}`")
-    for fragment, what in ESSENTIAL.items():
-        if is_adopted(project) and "PYTHONPATH" in fragment:
-            continue  # the repository's own package is installed, if it is one
-        if not any(fragment in step.rest for step in steps):
-            yield Problem(DOCKERFILE, "", what, f"add the line with `{fragment}` again, or `git checkout` the file")
-    made = " ".join(step.rest for step in steps)
+    made = " ".join(f"{step.name} {step.rest}" for step in steps)
+    lacks = [fragment for fragment in ESSENTIAL if fragment not in made]
+    if is_adopted(project):  # the repository's own package is installed, if it is one
+        lacks = [fragment for fragment in lacks if "PYTHONPATH" not in fragment]
+    if lacks:  # a removed part is one cause
+        what = " and ".join(ESSENTIAL[fragment] for fragment in lacks)
+        yield Problem(DOCKERFILE, "", what, f"add the line with `{lacks[0]}` again, or `git checkout` the file")
     for target in [*stack.get("mounts", []), *stack.get("read_only", [])]:
         if target.startswith("/home/") and not re.search(rf"{re.escape(target)}(?=[\"'\s/]|$)", made):
             what = f"does not create {target}, so that Docker creates it as root when it is mounted"
@@ -135,7 +139,7 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
     """A list that is not JSON, which a shell would run as a text, and COPY without a place to copy to."""
     for step in steps:
         words = [word for word in step.rest.split() if not word.startswith("--")]
-        if step.name in ("CMD", "COPY", "ADD", "ENTRYPOINT", "SHELL") and step.rest.startswith('["'):
+        if step.name in ("CMD", "COPY", "ADD", "ENTRYPOINT", "SHELL") and re.match(r"\[[^\s\[]", step.rest):
             try:
                 json.loads(step.rest)
             except ValueError:
@@ -328,10 +332,15 @@ def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterato
 
 
 def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
-    """The base image of the Dockerfile and its build of torch, against those in stack.json."""
+    """The base image of the Dockerfile, its user, and its build of torch, against those in stack.json."""
     wanted = stack["image"]
+    user = re.escape(stack["user"])
+    text = located(DOCKERFILE, project).read_text(encoding="utf-8-sig")
+    if not re.search(rf"\b(useradd|adduser) [^&|;]*\b{user}\b|\busermod -l {user}\b", text):
+        what = f"creates no user `{stack['user']}`, which {STACK} names"
+        yield "user", Problem(DOCKERFILE, "", what, f"write {stack['user']} in `useradd`")
     backend = re.search(r"\+(cu\d+)$", stack["torch"])
-    for step in instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig")):
+    for step in instructions(text):
         build = re.match(r"TORCH_BACKEND=[\"']?(cu\d+)", step.rest)
         if backend and build and build[1] != backend[1]:
             what = f"TORCH_BACKEND is {build[1]}, and {STACK} says {backend[1]}"

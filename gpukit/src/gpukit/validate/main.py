@@ -23,7 +23,7 @@ from gpukit.host import uv
 from gpukit.project import devcontainer, keys, specification, support
 from gpukit.project.location import ADOPTED, is_adopted, located, place, renamed
 from gpukit.project.messages import RefusalError, say
-from gpukit.validate import files, image, rules, secrets, source
+from gpukit.validate import files, image, rules, secrets, source, written
 from gpukit.validate.container import from_devcontainer
 from gpukit.validate.problem import (
     COMPOSE,
@@ -156,6 +156,7 @@ class Validation:
         self.compare_with_stack(configs, pyproject, stack)
         if self.yaml and not is_adopted(self.project):
             self.compose(configs)
+        self.mistyped()
         return list({same_cause(problem): problem for problem in reversed(self.found)}.values())[::-1]
 
     # Reading
@@ -215,7 +216,7 @@ class Validation:
         for meant, problem in (each for error in found for each in schema_problems(name, error, definition)):
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
                 seen += [problem.place, meant]
-                self.found.append(problem)
+                self.found += [problem] if not any(same_place(problem, other) for other in self.found) else []
 
     def sound(self, name: str, content: Any) -> Any:
         """The content, if nothing is wrong in the file."""
@@ -309,6 +310,19 @@ class Validation:
             if INITIALIZE not in self.unreadable:
                 self.add(files.mount_sources, self.project, raw, config, stack)
 
+    def mistyped(self) -> None:
+        """A mistyped word of the template where nothing else is wrong; what others say of that file is its effect."""
+        for name in files.generated(self.project):
+            if name in files.PROSE or not self.sound(name, True):
+                continue
+            found = written.mistyped(self.path(name).read_text(encoding="utf-8-sig"))
+            if found:
+                number, word, meant = found
+                what = f"`{word}` differs from the template's word in one letter"
+                follow = [each for each in self.found if name in each.what or word.strip("/") in each.what]
+                self.found = [each for each in self.found if each not in follow]
+                self.found.append(Problem(name, f"line {number}", what, f"did you mean `{meant}`?"))
+
     def compose(self, configs: Mapping[str, Any]) -> None:
         from gpukit.validate import compose
 
@@ -338,6 +352,7 @@ class Validation:
         self.add(compose.unknown_services, base, over)
         both = self.sound(COMPOSE_CPU, compose.merged(base, over))
         self.apply_schema(COMPOSE_CPU, both, "compose")
+        self.add(compose.without_gpu, self.sound(COMPOSE_CPU, both))
         self.agreement(CPU, configs, COMPOSE_CPU, self.sound(COMPOSE_CPU, both))
 
     def agreement(self, name: str, configs: Mapping[str, Any], file: str, content: Any) -> None:
@@ -375,6 +390,12 @@ def same_cause(problem: Problem) -> tuple[str, ...]:
     """Equal for problems with one cause: in items of a list, and in services that share what is written once."""
     place = re.sub(r"^/services/[^/]+/", "", problem.place)
     return (*problem._replace(place=re.sub(r"/\d+(?=/|$)", "/*", place)),)
+
+
+def same_place(problem: Problem, other: Problem) -> bool:
+    """Whether two keys of one mapping need the same remedy: that mapping is then one problem."""
+    parents = [each.place.rpartition("/")[0] for each in (problem, other)]
+    return (problem.file, problem.remedy, parents[0]) == (other.file, other.remedy, parents[1])
 
 
 def within(place: str, other: str) -> bool:

@@ -16,6 +16,8 @@ from gpukit.project.flags import KIND
 from gpukit.project.messages import alike
 from gpukit.project.specification import LIMITS, MOUNT, MOUNT_TYPES
 
+LEAST = 6 << 20  # bytes: what Docker accepts as --memory
+HOME = "begins with ~, which only a shell replaces: write ${localEnv:HOME}"
 PORTS = r"\d{1,5}(?:-\d{1,5})?"
 ADDRESS = r"\[[\da-f:.]+\]|[\da-f:.]+|localhost"
 # The form of values: a pattern, and what it stands for.
@@ -53,6 +55,8 @@ def wrong(option: str, value: str) -> str:
     pattern, meaning = FORMS.get(option) or FORMS.get(KIND.get(option, "string")) or ("", "")
     if meaning and not re.fullmatch(pattern, value, re.IGNORECASE):
         return f"{option} is {value or 'empty'}, which is not {meaning}"
+    if option in ("--memory", "--shm-size") and value.isdecimal() and int(value) < LEAST:
+        return f"{option} is {value} bytes; write the unit, as in {value}gb"
     return ""
 
 
@@ -102,9 +106,11 @@ def wrong_mount(mount: Mapping[str, Any]) -> str:
         return f"a mount has the target {target}, which is not a path that begins with /" if target else NO_TARGET
     if mount["type"] == "bind" and not source:
         return f"the mount at {target} has no source"
-    if mount["type"] == "bind" and not re.match(r"[/$~.]|[A-Za-z]:[\\/]", source):
+    if source.startswith("~"):
+        return f"the source of the mount at {target} {HOME}"
+    if mount["type"] == "bind" and not re.match(r"[/$.]|[A-Za-z]:[\\/]", source):
         return f"the mount at {target} has the source {source}, which is not a path that begins with /"
-    if mount["type"] == "volume" and source.startswith(("/", "~", ".")):
+    if mount["type"] == "volume" and source.startswith(("/", ".")):
         return f"the mount at {target} has a path as its source, but not the type bind"
     return ""
 
@@ -117,6 +123,8 @@ def wrong_volume(value: str) -> str:
     target = parts[min(1, len(parts) - 1)]
     if len(parts) > 3:
         return f"--volume is {value}, which has more than SOURCE:TARGET:OPTIONS"
+    if value.startswith("~"):
+        return f"--volume {value} {HOME}"
     return "" if target.startswith("/") else f"--volume is {value}, and its target is not a path that begins with /"
 
 

@@ -1,0 +1,78 @@
+"""A letter too many, too few, changed, or exchanged in a line that the template wrote (data/written.json)."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from gpukit.project.data import data
+
+WORD = re.compile(r"[\w./-]+")
+SHORTEST = 4  # letters of a word; a shorter one resembles too many others
+
+
+def mistyped(content: str) -> tuple[int, str, str] | None:
+    """A line's number, the word that makes it differ from one of the template, and that line's word.
+
+    It is the first of a file that has the template's line nowhere.
+    """
+    missing = [line for line in lines() if line not in content]
+    for number, line in enumerate(content.splitlines(), 1):
+        text = line.strip(" ,\t")
+        if not text or text.startswith(("#", "//")) or text in known():
+            continue
+        for wanted in missing:
+            found = one_letter(text, wanted)
+            if found:
+                return (number, *found)
+    return None
+
+
+@cache
+def lines() -> list[str]:
+    """Long ones first: a line may contain the part that another project has of it."""
+    return sorted(data("written")["lines"], key=len, reverse=True)
+
+
+@cache
+def known() -> frozenset[str]:
+    return frozenset(lines())
+
+
+def one_letter(text: str, wanted: str) -> tuple[str, str] | None:
+    """The words in which a part of the text differs from the wanted one by one letter; None if it does not."""
+    half = len(wanted) // 2
+    start = text.find(wanted[:half])  # one of the halves has no mistake
+    if start >= 0:
+        at = mistake(text[start:], wanted)
+        return at and words(text, start + at[0], wanted, at[0], at[1])
+    end = text.rfind(wanted[half:])
+    if end >= 0:
+        end += len(wanted) - half
+        at = mistake(text[:end][::-1], wanted[::-1])
+        return at and words(text, end - at[0] - 1, wanted, len(wanted) - at[0] - 1, at[1])
+    return None
+
+
+def mistake(text: str, wanted: str) -> tuple[int, str] | None:
+    """Where a text that begins like the wanted one has its only mistake, and the characters that differ."""
+    at = next((i for i, (one, other) in enumerate(zip(text, wanted)) if one != other), len(text))
+    for mine, theirs in ((1, 0), (0, 1), (1, 1), (2, 2)):
+        exchanged = mine < 2 or text[at : at + 2] == wanted[at : at + 2][::-1]
+        if exchanged and at < len(wanted) and text[at + mine :].startswith(wanted[at + theirs :]):
+            return at, text[at : at + mine] + wanted[at : at + theirs]
+    return None
+
+
+def words(text: str, here: int, wanted: str, there: int, changed: str) -> tuple[str, str] | None:
+    """The two words, unless one is only the plural of the other, is short, or has another number in it."""
+    mine = around(text, here)
+    theirs = around(wanted, there)
+    plural = {f"{mine}s", f"{theirs}s"} & {mine, theirs}
+    letters = re.search(r"[A-Za-z_]", changed)
+    other = mine.lower() != theirs.lower()  # what accepts one case only is checked where it is known
+    return (mine, theirs) if letters and other and len(theirs) >= SHORTEST and not plural else None
+
+
+def around(text: str, at: int) -> str:
+    return next((match[0] for match in WORD.finditer(text) if match.start() <= at <= match.end()), "")
