@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -237,6 +238,13 @@ def test_a_script_that_calls_exit_does_not_hide_that_its_last_save_failed(end: i
     run._unsaved = CheckpointError("Free some space.", "full")
     with pytest.raises(CheckpointError, match="Free"), run:
         sys.exit(end)
+
+
+def test_that_the_last_save_failed_is_said_once(tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(CheckpointError), Run(tmp_path) as run:
+        run._unsaved = CheckpointError("Free some space.", "full")
+        run.check_saved()
+    assert "Free" not in capsys.readouterr().err  # whoever gets the error says it
 
 
 def test_a_scheduler_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) -> None:
@@ -515,7 +523,8 @@ def test_a_run_whose_last_save_fails_does_not_end_with_0(tmp_path: Path) -> None
 
     _, status = os.waitpid(start(loop, tmp_path / "x", tmp_path / "log"), 0)
     assert os.waitstatus_to_exitcode(status) == 1
-    assert "free space" in (tmp_path / "log.err").read_text() and "Traceback" not in (tmp_path / "log.err").read_text()
+    said = (tmp_path / "log.err").read_text()
+    assert said.count("free space") == 1 and "Traceback" not in said
 
 
 def test_a_learning_rate_that_the_loop_changes_is_set_only_once(tmp_path: Path) -> None:
@@ -628,6 +637,19 @@ def test_an_error_in_a_notebooks_cell_repeats_no_epoch(tmp_path: Path, monkeypat
     assert steps == list(range(12))
 
 
+def test_a_notebooks_cell_runs_again_after_an_error_of_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was refused, or could not save: IPython keeps the error, and with it the run."""
+    monkeypatch.setattr("exactrun.run.INTERACTIVE", True)
+    with Run(tmp_path / "x", save_steps=1) as run:
+        run.step()
+    with pytest.raises(CheckpointError, match="seeds") as refused:
+        Run(tmp_path / "x", seeds="sample")
+    run = Run(tmp_path / "x", save_steps=1)
+    run._unsaved = CheckpointError("Free some space.", "full")
+    with Run(tmp_path / "x", save_steps=1) as again:
+        assert again.completed == 1 and refused.value.__traceback__
+
+
 def test_errors_for_the_user_are_one_sentence(tmp_path: Path) -> None:
     script = (
         "import sys; from exactrun.run import Run; run = Run(sys.argv[1]); run.keep(a=[1]); run.keep(a=[1])\n"
@@ -645,7 +667,7 @@ def test_weights_alone_are_loaded_from_the_newest_or_the_best(tmp_path: Path) ->
             with torch.no_grad():
                 model.weight.fill_(number)
             run.save()
-            run.step(score=score)
+            run.step(score=numpy.float64(score))  # as scikit-learn's metrics are
     other = nn.Linear(1, 1)
     assert load_weights(tmp_path / "x", model=other) == 3 and other.weight.item() == 2
     assert load_weights(tmp_path / "x", best=True, model=other) == 2 and other.weight.item() == 1
