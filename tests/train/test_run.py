@@ -660,15 +660,22 @@ def test_errors_for_the_user_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_weights_alone_are_loaded_from_the_newest_or_the_best(tmp_path: Path) -> None:
+    class Linear(nn.Linear):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"version": 1}
+
+        def set_extra_state(self, state: dict[str, int]) -> None:
+            assert state == {"version": 1}
+
     with Run(tmp_path / "x", best="score") as run:
-        model = nn.Linear(1, 1)
+        model = Linear(1, 1)
         run.keep(model=model)
         for number, score in run.enumerate([3.0, 1.0, 2.0]):
             with torch.no_grad():
                 model.weight.fill_(number)
             run.save()
             run.step(score=numpy.float64(score))  # as scikit-learn's metrics are
-    other = nn.Linear(1, 1)
+    other = Linear(1, 1)
     assert load_weights(tmp_path / "x", model=other) == 3 and other.weight.item() == 2
     assert load_weights(tmp_path / "x", best=True, model=other) == 2 and other.weight.item() == 1
     with pytest.raises(CheckpointError, match="another model"):
