@@ -24,6 +24,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
+from exactrun import checkpoint
 from exactrun.checkpoint import CheckpointError, load_weights
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
@@ -230,6 +231,21 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
                 signal.raise_signal(signal.SIGTERM)
             run.step()
     assert ended == ["finished", "failed", "stopped"]
+
+
+def test_a_signal_during_a_save_ends_the_run_with_that_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another step and another save may take longer than what sent the signal waits."""
+    seal = checkpoint.seal
+
+    def interrupted(*what: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        seal(*what)
+
+    monkeypatch.setattr(checkpoint, "seal", interrupted)
+    with pytest.raises(SystemExit) as ended, Run(tmp_path, save_steps=2) as run:
+        for _ in run.epochs(range(9)):
+            run.step()
+    assert (ended.value.code, run.completed, checkpoint.newest(tmp_path).step) == (143, 2, 2)
 
 
 @pytest.mark.parametrize("end", [0, None])

@@ -517,6 +517,7 @@ class Run:
             self._save()
             if self._trial is not None:
                 self._trial.saved(self)
+            number = -int(self.ranks.least(-self._stop.number))  # also one that came while it was saved
         if number:
             self.check_saved()
             self._stop.number = number
