@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from gpukit.host.project import Project
 from gpukit.project import flags, specification
 from gpukit.project.messages import RefusalError
-from gpukit.validate import compose, files, values
+from gpukit.validate import compose, files, values, written
 from gpukit.validate.main import FAILED, HOST, PASSED, Validation, run
 from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT
@@ -436,6 +436,11 @@ LEGAL = {
     "another table": (PYPROJECT, "[tool.ruff]", '[dependency-groups]\ndocs = ["zensical"]\n\n[tool.mypy]\nstrict = true\n\n[tool.ruff]'),
     "a service": (COMPOSE, "\nservices:\n", "\nvolumes:\n  data:\nservices:\n  cache:\n    image: redis:8\n    profiles: [extra]\n    volumes: [data:/data]\n"
                   "    depends_on: [dev]\n    x-note: ours\n"),
+    "a service with a GPU, and another port for its health": (COMPOSE, "\nservices:\n", "\nservices:\n  api:\n    image: a\n    ports: ['127.0.0.1:8080:8080']\n    healthcheck: {test: ': < /dev/tcp/127.0.0.1/9000'}\n"
+                                                           "    deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 1}]}}}\n"),
+    "the dependencies as a folder": ("Dockerfile", "/layers/dependencies/first.txt ./", "/layers/dependencies/ ./"),
+    "an option of the installation": ("Dockerfile", "uv pip install -r all.txt", "uv pip install --no-cache -r all.txt"),
+    "a shell's test": ("Dockerfile", 'CMD ["bash"]', "CMD [ -t 0 ] && exec bash"),
     "Compose's extensions": (COMPOSE, "\nservices:\n", "\nx-common: &common\n  restart: always\nservices:\n"),
     "another workflow": (WORKFLOW, END, "\n  docs:\n    uses: a/b/.github/workflows/c.yml@v1\n    secrets: inherit\n"),
     "no workflow": (WORKFLOW,),
@@ -542,6 +547,22 @@ def test_legal_edits_are_accepted(projects: list[Path]) -> None:
             accepted |= {*applied}
             left = {name: edit for name, edit in left.items() if applied and name not in applied}
     assert accepted == {*LEGAL}
+
+
+@pytest.mark.parametrize(
+    ("line", "own"),
+    {
+        '"--shm-size=16gb"': '"--shm-size=16g",',
+        "storage: 100Gi": "storage: 100Ti",
+        "accelerators: {RTX4090: 1, H100: 1, H200: 1}": "accelerators: {RTX4090: 1, A100: 1, H200: 1}",
+        "set -euo pipefail": "set -euxo pipefail",
+        'version = "0.1.0"': 'version = "0.1.0a"',
+        "CMD [\"bash\"]": 'CMD ["dash"]',
+    }.items(),
+)
+def test_a_word_that_may_be_meant_is_no_mistake(line: str, own: str) -> None:
+    assert line in written.lines(), "the template has another line now"
+    assert written.mistyped(own) is None
 
 
 @pytest.mark.parametrize(
