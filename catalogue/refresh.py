@@ -22,6 +22,7 @@ STEPS = [
     ("docs/questions.md", ["catalogue/questions.py"], {}),
     ("gpukit/src/gpukit/data/", ["catalogue/data.py"], {}),
     *([("examples/", ["-m", "pytest", "-q", str(EXAMPLES)], {"UPDATE_EXAMPLES": "1"})] if EXAMPLES.exists() else []),
+    ("gpukit/src/gpukit/data/, what it has of the examples", ["catalogue/data.py"], {}),
     ("the catalogue against its rules", ["-m", "pytest", "-q", "tests/test_catalogue.py"], {}),
 ]
 

@@ -557,7 +557,7 @@ def test_legal_edits_are_accepted(projects: list[Path]) -> None:
         "accelerators: {RTX4090: 1, H100: 1, H200: 1}": "accelerators: {RTX4090: 1, A100: 1, H200: 1}",
         "set -euo pipefail": "set -euxo pipefail",
         'version = "0.1.0"': 'version = "0.1.0a"',
-        "CMD [\"bash\"]": 'CMD ["dash"]',
+        'CMD ["bash"]': 'CMD ["dash"]',
     }.items(),
 )
 def test_a_word_that_may_be_meant_is_no_mistake(line: str, own: str) -> None:

@@ -170,7 +170,7 @@ def gpus(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def without_gpu(both: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[Problem]:
-    """Services with the image of `dev`, as the queue of jobs: without a GPU, they must have it, too, and request none."""
+    """Services with the image of `dev`, as the queue of jobs, must have it without a GPU, too, and request none."""
     builds = {key: entry.get("build") for key, entry in base["services"].items()}
     dev = arguments(both["services"]["dev"])
     for key, entry in both["services"].items():
