@@ -1,5 +1,5 @@
-"""After editing catalogue/*.yml, knowledge/*.yml, or copier.yml: check them, regenerate what follows, and list what
-changed.
+"""After editing catalogue/*.yml, knowledge/*.yml, copier.yml, or template/: check them, regenerate what follows, and
+list what changed.
 
 uv run --group test python catalogue/refresh.py
 """

@@ -582,6 +582,23 @@ def test_edits_of_a_project_for_skypilot(generate: Callable[..., Path], says: st
     assert len(problems) == bool(says) and all(says in problem for problem in problems)
 
 
+def test_services_with_the_image_of_dev_have_it_without_a_gpu_too() -> None:
+    project = ROOT / "examples/service-rtx-30"
+    base = compose.parse((project / COMPOSE).read_text(encoding="utf-8"))
+    over = compose.parse((project / COMPOSE_CPU).read_text(encoding="utf-8"))
+
+    def places() -> list[str]:
+        return [problem.place for problem in compose.without_gpu(compose.merged(base, over), base)]
+
+    assert places() == []
+    over["services"]["jobs"]["build"]["args"]["TORCH_BACKEND"] = "cu130"
+    assert places() == ["/services/jobs/build/args"]
+    del over["services"]["jobs"]["deploy"]
+    assert places() == ["/services/jobs/deploy"]
+    base["services"]["jobs"]["profiles"] = ["own"]
+    assert places() == [], "it starts only if asked for"
+
+
 def test_imports_from_the_wheel(projects: list[Path], tmp_path: Path) -> None:
     project = shutil.copytree(projects[0], tmp_path / "project")
     assert vendor.put(writer.for_project(ROOT / "gpukit"), project) and Validation(project).problems() == []

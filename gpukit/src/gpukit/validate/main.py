@@ -319,8 +319,7 @@ class Validation:
             if found:
                 number, word, meant = found
                 what = f"`{word}` differs from the template's word in one letter"
-                effects = (rf"\b{word}\b", rf"\b{meant}\b.*{name}", rf"{name}.*\b{meant}\b")
-                self.found = [each for each in self.found if not any(re.search(e, each.what) for e in effects)]
+                self.found = [each for each in self.found if not is_effect(each.what, name, word, meant)]
                 self.found.append(Problem(name, f"line {number}", what, f"did you mean `{meant}`?"))
 
     def compose(self, configs: Mapping[str, Any]) -> None:
@@ -390,6 +389,12 @@ def same_cause(problem: Problem) -> tuple[str, ...]:
     """Equal for problems with one cause: in items of a list, and in services that share what is written once."""
     place = re.sub(r"^/services/[^/]+/", "", problem.place)
     return (*problem._replace(place=re.sub(r"/\d+(?=/|$)", "/*", place)),)
+
+
+def is_effect(what: str, file: str, word: str, meant: str) -> bool:
+    """Whether a problem of another file is about a mistyped word, or misses the one that was meant."""
+    words = re.findall(r"[A-Za-z_]+", what)
+    return word in words or (file in what and meant in words)
 
 
 def within(place: str, other: str) -> bool:
