@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from jsonschema import Draft202012Validator
 from gpukit.host.project import Project
 from gpukit.project import flags, specification
 from gpukit.project.messages import RefusalError
-from gpukit.validate import compose, files, values, written
+from gpukit.validate import compose, files, source, values, written
 from gpukit.validate.main import FAILED, HOST, PASSED, Validation, run
 from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT
@@ -580,6 +581,14 @@ def test_edits_of_a_project_for_skypilot(generate: Callable[..., Path], says: st
     project = generate(hardware="h100", cluster=["skypilot"], workflow="scripts")
     (problems,) = results([project], (SKYPILOT, *edit))
     assert len(problems) == bool(says) and all(says in problem for problem in problems)
+
+
+@pytest.mark.parametrize(("declared", "found"), [("faiss-gpu-cu12", 0), ("faiss-cpu>=1", 0), ("einops", 1)])
+def test_a_module_may_come_from_several_packages(tmp_path: Path, declared: str, found: int) -> None:
+    code = "import faiss\nimport google.protobuf\n"
+    (tmp_path / "search.py").write_text(code)
+    content = {"project": {"name": "p", "dependencies": [declared]}}
+    assert len([*source.undeclared(tmp_path, content, {"search.py": ast.parse(code)})]) == found
 
 
 def test_services_with_the_image_of_dev_have_it_without_a_gpu_too() -> None:
