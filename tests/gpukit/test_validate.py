@@ -374,6 +374,7 @@ BROKEN = {
     "lint is not declared under needs": (WORKFLOW, "      - run: pytest\n", "      - run: pytest ${{ needs.lint.outputs.flags }}\n"),
     "cannot be read from `=` on": (WORKFLOW, "\n  tests:\n", "\n  tests:\n    if: ${{ github.ref = 'refs/heads/main' }}\n"),
     "did you mean `branches`?": (WORKFLOW, "    branches:", "    branchs:"),
+    "port 53 is also that of the service a": (COMPOSE, "\n  mlflow:", "".join(f"\n  {a}:\n    image: x\n    ports: ['127.0.0.1:53:53/udp']" for a in "ab") + "\n  mlflow:"),
     # a letter in what the template wrote, and what a user adds
     "did you mean `vscode`?": (MAIN, '"vscode": {', '"vscod": {'),
     "did you mean `launch`?": (MAIN, "/.launch/huggingface", "/.lanch/huggingface"),

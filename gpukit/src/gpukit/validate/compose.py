@@ -246,8 +246,9 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
     for key, entry in services.items():
         for port in entry.get("ports") or [] if not entry.get("profiles") else []:
             match = re.search(r"(\d+)\}?:\d+(/udp)?(?:/tcp)?$", str(port))  # 127.0.0.1:${PORT:-5000}:5000
-            if match and used.setdefault("".join(match.groups("")), key) != key:
-                what = f"port {match[1]} is also that of the service {used[match[1]]}"
+            owner = used.setdefault("".join(match.groups("")), key) if match else key
+            if owner != key:
+                what = f"port {match[1]} is also that of the service {owner}"
                 yield Problem(COMPOSE, f"/services/{key}/ports", what, "publish it as another one")
 
 
