@@ -187,8 +187,8 @@ def extensions() -> dict[str, Any]:
 def written() -> list[str]:
     """The lines of the template's files that no one rewrites, or the parts of them that are the same in every project.
 
-    `validate` finds a line that differs from one of these in one letter. In prose and in the project's own code, a
-    word that resembles another is no mistake.
+    `validate` finds a line that differs from one of these in one letter. In prose, in the project's own code, and
+    where a name stands alone, a word that resembles another is no mistake.
     """
     root = support.HERE.parent
     own = re.compile(r"/(src|tests|[^/]*notebooks[^/]*|[^/]*answers[^/]*)(/|$)|\.(md|json)(\.jinja)?$")
@@ -197,7 +197,10 @@ def written() -> list[str]:
         path for folder in ("template", "examples") for path in sorted((root / folder).rglob("*")) if path.is_file()
     ]
     stacks = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(root.glob("examples/*/stack.json"))]
-    own_name = re.compile("|".join(name for stack in stacks for name in (stack["project"], stack["package"])))
+    names = [name for stack in stacks for name in (stack["project"], stack["package"])]
+    answers = [support.parse(path.read_text(encoding="utf-8")) for path in sorted(root.glob("examples/*.yml"))]
+    names += [each["project_name"] for each in answers]
+    own_name = re.compile("|".join(names))
     found: set[str] = set()
     for path in paths:
         name = f"/{path.relative_to(root).as_posix()}"
@@ -206,7 +209,7 @@ def written() -> list[str]:
         for line in path.read_text(encoding="utf-8").splitlines():
             if not line.strip().startswith(("#", "//", "{#")) and not own_name.search(line):
                 found |= {part.strip(" ,\t") for part in re.split(r"\{\{.*?\}\}|\{%.*?%\}| # .*", line)}
-    return sorted(part for part in found if len(part) >= 10)
+    return sorted(part for part in found if len(part) >= 10 and not re.fullmatch(r"\w+=?", part))
 
 
 def files() -> dict[Path, str]:

@@ -1,5 +1,5 @@
-"""After editing catalogue/*.yml, knowledge/*.yml, or copier.yml: check them, regenerate what follows, and list what
-changed.
+"""After editing catalogue/*.yml, knowledge/*.yml, copier.yml, or template/: check them, regenerate what follows, and
+list what changed.
 
 uv run --group test python catalogue/refresh.py
 """
@@ -22,6 +22,7 @@ STEPS = [
     ("docs/questions.md", ["catalogue/questions.py"], {}),
     ("gpukit/src/gpukit/data/", ["catalogue/data.py"], {}),
     *([("examples/", ["-m", "pytest", "-q", str(EXAMPLES)], {"UPDATE_EXAMPLES": "1"})] if EXAMPLES.exists() else []),
+    ("gpukit/src/gpukit/data/, what it has of the examples", ["catalogue/data.py"], {}),
     ("the catalogue against its rules", ["-m", "pytest", "-q", "tests/test_catalogue.py"], {}),
 ]
 

@@ -310,6 +310,7 @@ def nothing(root: Path) -> None:
     ("files", "then", "id"),
     [
         ({"requirements.txt": "torch\n", "launch": "#!/bin/sh\n"}, nothing, "adopt-taken"),
+        ({"requirements.txt": "torch\n"}, lambda root: (root / "launch").mkdir(), "adopt-taken"),
         ({"requirements.txt": "torch\n", ".devcontainer/gpukit/devcontainer.json": "{}"}, nothing, "adopt-taken"),
         ({"requirements.txt": "torch\n"}, uncommitted, "adopt-dirty"),
         ({"requirements.txt": "torch\n"}, without_git, "adopt-no-git"),

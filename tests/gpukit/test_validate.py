@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from jsonschema import Draft202012Validator
 from gpukit.host.project import Project
 from gpukit.project import flags, specification
 from gpukit.project.messages import RefusalError
-from gpukit.validate import compose, files, values
+from gpukit.validate import compose, files, source, values, written
 from gpukit.validate.main import FAILED, HOST, PASSED, Validation, run
 from gpukit.wheel import vendor, writer
 from tests.conftest import ROOT
@@ -259,7 +260,7 @@ BROKEN = {
     "runs as root, named": ("Dockerfile", "USER ${USER_UID}", "USER root"),
     "argument UV_INDEX": ("Dockerfile", "ARG UV_INDEX\n", ""),
     "argument USER_GID": ("Dockerfile", "ARG USER_GID=1000\n", ""),
-    "`apts.txt` differs from the template's word": ("Dockerfile", "COPY apt.txt ", "COPY apts.txt "),
+    "apts.txt: is missing": ("Dockerfile", "COPY apt.txt ", "COPY apts.txt "),
     "image is ubuntu:24.04": ("Dockerfile", re.compile(r"BASE_IMAGE:-[^}]+"), "BASE_IMAGE:-ubuntu:24.04"),
     "no default for BASE_IMAGE": ("Dockerfile", re.compile(r"\$\{BASE_IMAGE:-[^}]+\}"), "ubuntu:24.04"),
     "named `tool`": ("Dockerfile", "--from=tools /layers/torch", "--from=tool /layers/torch"),
@@ -373,19 +374,18 @@ BROKEN = {
     "lint is not declared under needs": (WORKFLOW, "      - run: pytest\n", "      - run: pytest ${{ needs.lint.outputs.flags }}\n"),
     "cannot be read from `=` on": (WORKFLOW, "\n  tests:\n", "\n  tests:\n    if: ${{ github.ref = 'refs/heads/main' }}\n"),
     "did you mean `branches`?": (WORKFLOW, "    branches:", "    branchs:"),
+    "port 53 is also that of the service a": (COMPOSE, "\n  mlflow:", "".join(f"\n  {a}:\n    image: x\n    ports: ['127.0.0.1:53:53/udp']" for a in "ab") + "\n  mlflow:"),
     # a letter in what the template wrote, and what a user adds
     "did you mean `vscode`?": (MAIN, '"vscode": {', '"vscod": {'),
-    "did you mean `GPUS`?": (MAIN, "${localEnv:GPUS:all}", "${localEnv:GPU:all}"),
-    "did you mean `/.launch/huggingface`?": (MAIN, "/.launch/huggingface", "/.lanch/huggingface"),
+    "did you mean `launch`?": (MAIN, "/.launch/huggingface", "/.lanch/huggingface"),
     "did you mean `update`?": ("Dockerfile", "apt-get update", "apt-get upadte"),
-    "did you mean `torch.json`?": ("Dockerfile", "install.py torch.json", "install.py torhc.json"),
+    "did you mean `torch`?": ("Dockerfile", "install.py torch.json", "install.py torhc.json"),
     "which is not between 0 and 1": (MAIN, "GPUKIT_MEMORY_FRACTION:0.8", "GPUKIT_MEMORY_FRACTION:8.0"),
     "--memory is 16 bytes": (MAIN, *flag("--memory=16")),
     "--volume ~/data:/data begins with ~": (MAIN, *flag("-v", "~/data:/data")),
     "creates no user `dev`": ("Dockerfile", "-s /bin/bash dev", "-s /bin/bash developer"),
     "the list of CMD is not JSON": ("Dockerfile", 'CMD ["bash"]', "CMD ['bash']"),
     "does not copy what says which PyTorch is installed": ("Dockerfile", "COPY --from=tools /layers/torch/ ./\n", ""),
-    "its healthcheck asks port 5000": (COMPOSE, "MLFLOW_PORT:-5000}:5000", "MLFLOW_PORT:-5000}:5001"),
 }  # fmt: skip
 LEGAL = {
     "the container in another file": (COMPOSE, re.compile(r"\n  dev:\n(?:    .*\n)*"), "\n  dev:\n    extends: {file: other.yaml, service: dev}\n"),
@@ -438,6 +438,11 @@ LEGAL = {
     "another table": (PYPROJECT, "[tool.ruff]", '[dependency-groups]\ndocs = ["zensical"]\n\n[tool.mypy]\nstrict = true\n\n[tool.ruff]'),
     "a service": (COMPOSE, "\nservices:\n", "\nvolumes:\n  data:\nservices:\n  cache:\n    image: redis:8\n    profiles: [extra]\n    volumes: [data:/data]\n"
                   "    depends_on: [dev]\n    x-note: ours\n"),
+    "a service with a GPU, and another port for its health": (COMPOSE, "\nservices:\n", "\nservices:\n  api:\n    image: a\n    ports: ['127.0.0.1:8080:8080']\n    healthcheck: {test: ': < /dev/tcp/127.0.0.1/9000'}\n"
+                                                           "    deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 1}]}}}\n"),
+    "the dependencies as a folder": ("Dockerfile", "/layers/dependencies/first.txt ./", "/layers/dependencies/ ./"),
+    "an option of the installation": ("Dockerfile", "uv pip install -r all.txt", "uv pip install --no-cache -r all.txt"),
+    "a shell's test": ("Dockerfile", 'CMD ["bash"]', "CMD [ -t 0 ] && exec bash"),
     "Compose's extensions": (COMPOSE, "\nservices:\n", "\nx-common: &common\n  restart: always\nservices:\n"),
     "another workflow": (WORKFLOW, END, "\n  docs:\n    uses: a/b/.github/workflows/c.yml@v1\n    secrets: inherit\n"),
     "no workflow": (WORKFLOW,),
@@ -547,6 +552,22 @@ def test_legal_edits_are_accepted(projects: list[Path]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "own"),
+    {
+        '"--shm-size=16gb"': '"--shm-size=16g",',
+        "storage: 100Gi": "storage: 100Ti",
+        "accelerators: {RTX4090: 1, H100: 1, H200: 1}": "accelerators: {RTX4090: 1, A100: 1, H200: 1}",
+        "set -euo pipefail": "set -euxo pipefail",
+        'version = "0.1.0"': 'version = "0.1.0a"',
+        'CMD ["bash"]': 'CMD ["dash"]',
+    }.items(),
+)
+def test_a_word_that_may_be_meant_is_no_mistake(line: str, own: str) -> None:
+    assert line in written.lines(), "the template has another line now"
+    assert written.mistyped(own) is None
+
+
+@pytest.mark.parametrize(
     ("says", "edit"),
     {
         "`num_nodes`": ("num_nodes: 1", "num_node: 1"),
@@ -561,6 +582,31 @@ def test_edits_of_a_project_for_skypilot(generate: Callable[..., Path], says: st
     project = generate(hardware="h100", cluster=["skypilot"], workflow="scripts")
     (problems,) = results([project], (SKYPILOT, *edit))
     assert len(problems) == bool(says) and all(says in problem for problem in problems)
+
+
+@pytest.mark.parametrize(("declared", "found"), [("faiss-gpu-cu12", 0), ("faiss-cpu>=1", 0), ("einops", 1)])
+def test_a_module_may_come_from_several_packages(tmp_path: Path, declared: str, found: int) -> None:
+    code = "import faiss\nimport google.protobuf\n"
+    (tmp_path / "search.py").write_text(code)
+    content = {"project": {"name": "p", "dependencies": [declared]}}
+    assert len([*source.undeclared(tmp_path, content, {"search.py": ast.parse(code)})]) == found
+
+
+def test_services_with_the_image_of_dev_have_it_without_a_gpu_too() -> None:
+    project = ROOT / "examples/service-rtx-30"
+    base = compose.parse((project / COMPOSE).read_text(encoding="utf-8"))
+    over = compose.parse((project / COMPOSE_CPU).read_text(encoding="utf-8"))
+
+    def places() -> list[str]:
+        return [problem.place for problem in compose.without_gpu(compose.merged(base, over), base)]
+
+    assert places() == []
+    over["services"]["jobs"]["build"]["args"]["TORCH_BACKEND"] = "cu130"
+    assert places() == ["/services/jobs/build/args"]
+    del over["services"]["jobs"]["deploy"]
+    assert places() == ["/services/jobs/deploy"]
+    base["services"]["jobs"]["profiles"] = ["own"]
+    assert places() == [], "it starts only if asked for"
 
 
 def test_imports_from_the_wheel(projects: list[Path], tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """All tests run on Docker, and on Podman those marked; with ALL_ON_PODMAN all others too, but for Compose's."""
     if "place" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker
-        podman = mark("podman") or (os.environ.get("ALL_ON_PODMAN") and not mark("docker_only"))
-        places = ["podman"] if mark("podman_only") else ["docker", *["podman"] * bool(podman)]
+        both = mark("podman") or (os.environ.get("ALL_ON_PODMAN") and not mark("docker_only"))
+        places = ["podman"] if mark("podman_only") else ["docker", "podman"] if both else ["docker"]
         metafunc.parametrize("place", places, indirect=True, scope="module")
 
 

@@ -1,10 +1,11 @@
-"""Progress lines, announcements before the first step, the plot of the losses, and error messages."""
+"""Progress lines, announcements before the first step, and error messages."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import sys
 import time
 
 import pytest
@@ -26,35 +27,34 @@ def run(progress: Progress, steps: int, reports: int = 10) -> None:
 
 
 @pytest.mark.parametrize(("total", "last"), [(95, "step 95/95  loss 0.0105  "), (None, "step 90  loss 0.0111  ")])
-def test_lines_where_there_is_no_terminal(total: int | None, last: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = io.StringIO()
+def test_a_line_has_steps_loss_and_rate(
+    total: int | None, last: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(module, "BETWEEN", (0.0, 0.0))
-    run(Progress(total, samples=8, stream=out), 95)
-    lines = out.getvalue().splitlines()
+    run(Progress(total), 95)
+    lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 9 + bool(total) and lines[-1].startswith(last) and lines[-1].endswith(" samples/s")
 
 
-def test_lines_are_at_most_one_a_second_and_the_last() -> None:
-    out = io.StringIO()
-    run(Progress(100, stream=out), 100)
-    assert out.getvalue().startswith("step 100/100") and out.getvalue().count("\n") == 1
+def test_lines_are_at_most_one_a_second_and_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+    run(Progress(100), 100)
+    out = capsys.readouterr().out
+    assert out.startswith("step 100/100") and out.count("\n") == 1
 
 
-def test_a_line_has_only_what_is_known() -> None:
-    out = io.StringIO()
-    progress = Progress(1, stream=out)
+def test_a_line_has_only_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(1)
     progress.begin(1)
     progress.report(1)
-    assert out.getvalue() == "step 1/1\n"
+    assert capsys.readouterr().out == "step 1/1\n"
 
 
-def test_lines_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_become_rarer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """In an hour, one a minute instead of one a second."""
     clock = iter(range(7300))
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
-    out = io.StringIO()
-    run(Progress(None, stream=out), 7200, reports=1)
-    printed = [int(line.split()[1]) for line in out.getvalue().splitlines()]
+    run(Progress(None), 7200, reports=1)
+    printed = [int(line.split()[1]) for line in capsys.readouterr().out.splitlines()]
     assert printed[:5] == [1, 2, 3, 4, 5] and 130 < len(printed) < 200 and printed[-1] - printed[-2] == 60
 
 
@@ -63,22 +63,23 @@ class Failing(io.StringIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_output_that_cannot_be_written_does_not_stop_training() -> None:
-    run(Progress(10, stream=Failing()), 10)
+def test_output_that_cannot_be_written_does_not_stop_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress(10)
+    monkeypatch.setattr(sys, "stdout", Failing())
+    run(progress, 10)
     read, write = os.pipe()
     with os.fdopen(write, "w") as stream:
-        progress = Progress(10, stream=stream)
+        monkeypatch.setattr(sys, "stdout", stream)
         os.close(read)
         run(progress, 10)
         progress.say("A sentence.")
 
 
-def test_other_ranks_print_nothing() -> None:
-    out = io.StringIO()
-    progress = Progress(10, shown=False, stream=out)
+def test_other_ranks_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(10, shown=False)
     run(progress, 10)
     progress.say("A sentence.")
-    assert out.getvalue() == ""
+    assert capsys.readouterr().out == ""
 
 
 def test_long_work_is_announced(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
+from exactrun import checkpoint
 from exactrun.checkpoint import CheckpointError, load_weights
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
@@ -231,12 +233,34 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert ended == ["finished", "failed", "stopped"]
 
 
+def test_a_signal_during_a_save_ends_the_run_with_that_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another step and another save may take longer than what sent the signal waits."""
+    seal = checkpoint.seal
+
+    def interrupted(*what: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        seal(*what)
+
+    monkeypatch.setattr(checkpoint, "seal", interrupted)
+    with pytest.raises(SystemExit) as ended, Run(tmp_path, save_steps=2) as run:
+        for _ in run.epochs(range(9)):
+            run.step()
+    assert (ended.value.code, run.completed, checkpoint.newest(tmp_path).step) == (143, 2, 2)
+
+
 @pytest.mark.parametrize("end", [0, None])
 def test_a_script_that_calls_exit_does_not_hide_that_its_last_save_failed(end: int | None, tmp_path: Path) -> None:
     run = Run(tmp_path)
     run._unsaved = CheckpointError("Free some space.", "full")
     with pytest.raises(CheckpointError, match="Free"), run:
         sys.exit(end)
+
+
+def test_that_the_last_save_failed_is_said_once(tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(CheckpointError), Run(tmp_path) as run:
+        run._unsaved = CheckpointError("Free some space.", "full")
+        run.check_saved()
+    assert "Free" not in capsys.readouterr().err  # whoever gets the error says it
 
 
 def test_a_scheduler_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) -> None:
@@ -515,7 +539,8 @@ def test_a_run_whose_last_save_fails_does_not_end_with_0(tmp_path: Path) -> None
 
     _, status = os.waitpid(start(loop, tmp_path / "x", tmp_path / "log"), 0)
     assert os.waitstatus_to_exitcode(status) == 1
-    assert "free space" in (tmp_path / "log.err").read_text() and "Traceback" not in (tmp_path / "log.err").read_text()
+    said = (tmp_path / "log.err").read_text()
+    assert said.count("free space") == 1 and "Traceback" not in said
 
 
 def test_a_learning_rate_that_the_loop_changes_is_set_only_once(tmp_path: Path) -> None:
@@ -628,6 +653,19 @@ def test_an_error_in_a_notebooks_cell_repeats_no_epoch(tmp_path: Path, monkeypat
     assert steps == list(range(12))
 
 
+def test_a_notebooks_cell_runs_again_after_an_error_of_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was refused, or could not save: IPython keeps the error, and with it the run."""
+    monkeypatch.setattr("exactrun.run.INTERACTIVE", True)
+    with Run(tmp_path / "x", save_steps=1) as run:
+        run.step()
+    with pytest.raises(CheckpointError, match="seeds") as refused:
+        Run(tmp_path / "x", seeds="sample")
+    run = Run(tmp_path / "x", save_steps=1)
+    run._unsaved = CheckpointError("Free some space.", "full")
+    with Run(tmp_path / "x", save_steps=1) as again:
+        assert again.completed == 1 and refused.value.__traceback__
+
+
 def test_errors_for_the_user_are_one_sentence(tmp_path: Path) -> None:
     script = (
         "import sys; from exactrun.run import Run; run = Run(sys.argv[1]); run.keep(a=[1]); run.keep(a=[1])\n"
@@ -638,15 +676,22 @@ def test_errors_for_the_user_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_weights_alone_are_loaded_from_the_newest_or_the_best(tmp_path: Path) -> None:
+    class Linear(nn.Linear):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"version": 1}
+
+        def set_extra_state(self, state: dict[str, int]) -> None:
+            assert state == {"version": 1}
+
     with Run(tmp_path / "x", best="score") as run:
-        model = nn.Linear(1, 1)
+        model = Linear(1, 1)
         run.keep(model=model)
         for number, score in run.enumerate([3.0, 1.0, 2.0]):
             with torch.no_grad():
                 model.weight.fill_(number)
             run.save()
-            run.step(score=score)
-    other = nn.Linear(1, 1)
+            run.step(score=numpy.float64(score))  # as scikit-learn's metrics are
+    other = Linear(1, 1)
     assert load_weights(tmp_path / "x", model=other) == 3 and other.weight.item() == 2
     assert load_weights(tmp_path / "x", best=True, model=other) == 2 and other.weight.item() == 1
     with pytest.raises(CheckpointError, match="another model"):

@@ -5,7 +5,7 @@
     checkpoint  checkpoints that are verified when they are loaded (hashed)
     folder      the folder of a run, its settings and versions (environment)
     metrics     the metrics of a run, as JSON lines
-    observer    what follows a run: trackers, monitors, profilers
+    observer    what follows a run: trackers, a monitor
     progress    progress output
     ranks       one process or several
     stop        signals that stop a run at the end of a step

@@ -173,7 +173,7 @@ def load_weights(run: str | Path, *, best: bool = False, **modules: nn.Module) -
         measured = [path for path, metric in metrics.items() if metric is not None]
         found = load(min(measured, key=metrics.__getitem__)) if measured else found
     for name, module in modules.items():
-        weights = found.weights if name == "model" else found.state["kept"].get(name, {})
+        weights = found.state["kept"].get(name, {}) | (found.weights if name == "model" else {})
         compare(found.path, found.about, {name: fingerprint(module)})
         present = module.state_dict()
         module.load_state_dict({key: like(weights[key.replace("_orig_mod.", "")], one) for key, one in present.items()})

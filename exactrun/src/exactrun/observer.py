@@ -42,12 +42,11 @@ class Observers(list[Observer]):
             one.begin(run)
 
     def log(self, step: int, figures: dict[str, Any]) -> None:
-        """Log the figures of a step, and what the observers add to them; tensors of one element become numbers."""
-        plain = {name: value.item() if hasattr(value, "item") else value for name, value in figures.items()}
+        """Log the figures of a step, and what the observers add to them."""
         for one in self:
-            plain.update(one.values())
+            figures = figures | one.values()
         for one in self:
-            one.log(step, plain)
+            one.log(step, figures)
 
     def close(self, status: str) -> list[str]:
         return [message for one in self for message in one.close(status)]

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import TextIO
 
 import torch
 
@@ -18,17 +17,14 @@ ANNOUNCED = 2.0  # seconds after which the user should know what a start waits f
 
 
 class Progress:
-    """Prints the steps done, the loss, and the rate. `total`: steps, None if unknown; `samples`: per step. `shown`:
-    False on all ranks but the first, to print nothing. `device`: of the model, for observers."""
+    """Prints the steps done, the loss, and the rate. `total`: steps, None if unknown. `shown`: False to print nothing,
+    as on all ranks but the first. `samples`: per step; `device`: of the model, for observers."""
 
-    def __init__(
-        self, total: int | None, *, samples: int = 1, shown: bool = True, stream: TextIO | None = None
-    ) -> None:
+    def __init__(self, total: int | None, shown: bool = True) -> None:
         self.total = total
-        self.samples = samples
-        self.device = torch.device("cpu")
         self.shown = shown
-        self.stream = stream or sys.stdout
+        self.samples = 1
+        self.device = torch.device("cpu")
 
     def begin(self, done: int) -> None:
         """The first step has ended. It may compile, and what was before it does not count."""
@@ -57,10 +53,10 @@ class Progress:
         if not self.shown:
             return
         try:
-            print(text, file=self.stream, flush=True)
+            print(text, flush=True)
         except BrokenPipeError:
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.stream.fileno())
+            os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
         except OSError:
             pass

@@ -155,7 +155,8 @@ class Run:
         folder = Path(folder)
         if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
             earlier._status = "failed"
-            earlier.finish()
+            with contextlib.suppress(CheckpointError):  # that its last save failed, which was said
+                earlier.finish()
         workers.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
@@ -169,7 +170,6 @@ class Run:
     def _open(self, files: Folder, observers: Iterable[Observer], progress: bool | None) -> None:
         self.files = files
         self.folder = files.path
-        _runs[self.folder.resolve()] = self
         _report_in_a_sentence()
         with announce(f"Loading the newest checkpoint of {self.folder}", self.ranks.main):
             self.saved = self.files.newest(self.ranks)
@@ -198,7 +198,7 @@ class Run:
         self._own_settings: dict[str, Settings] = {}  # those that this run shall use instead of the saved ones
         self._hook = register_optimizer_step_post_hook(self._was_updated)
         shown = self.ranks.main and (sys.stdout.isatty() if progress is None else progress)
-        self.progress = Progress(self.last, shown=shown)
+        self.progress = Progress(self.last, shown)
         for message in self.saved.passed_over if self.saved else ():
             self.say(message)
         self.say(f"Resuming {self.folder} at step {self._completed}." if self.saved else f"Starting {self.folder}.")
@@ -215,6 +215,7 @@ class Run:
         self._cut = False  # a loop ended before its last batch
         self._ended = False
         atexit.register(self._at_exit)
+        _runs[self.folder.resolve()] = self
 
     @property
     def completed(self) -> int:
@@ -516,6 +517,7 @@ class Run:
             self._save()
             if self._trial is not None:
                 self._trial.saved(self)
+            number = -int(self.ranks.least(-self._stop.number))  # also one that came while it was saved
         if number:
             self.check_saved()
             self._stop.number = number
@@ -563,8 +565,10 @@ class Run:
 
     def check_saved(self) -> None:
         """Raise CheckpointError if the last save failed, since the disk is full."""
-        if self._unsaved is not None:
-            raise self._unsaved
+        failed = self._unsaved
+        self._unsaved = None  # `finish` does not raise it again
+        if failed is not None:
+            raise failed
 
     def finish(self) -> None:
         """Complete the trackers; CheckpointError if the last save failed. Called when the script ends, if it was not
@@ -624,7 +628,7 @@ class Run:
 
     def _log(self, loss: Any, metrics: dict[str, Any]) -> None:
         figures = {name: value for name, value in metrics.items() if value is not None}
-        figures = {name: value.item() if isinstance(value, Tensor) else value for name, value in figures.items()}
+        figures = {name: value.item() if hasattr(value, "item") else value for name, value in figures.items()}
         self.metrics = figures
         if loss is not None:
             check_finite("the loss", [torch.as_tensor(loss)], self._completed)

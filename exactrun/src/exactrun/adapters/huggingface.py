@@ -161,7 +161,7 @@ class ExactResume:
         """Restore what the Trainer has just initialized, and the generators as they were between the two steps."""
         self._load_rng_state(str(self._resumed))
         file = self._resumed / SUMS.format(self.args.process_index)
-        if not file.exists():  # a checkpoint of another number of processes, or without a manifest
+        if not file.exists():  # the checkpoint is of fewer processes
             return
         state = torch.load(file, map_location="cpu", weights_only=True)
         for mode, values in state.pop("_metrics", {}).items():

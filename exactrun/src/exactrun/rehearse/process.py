@@ -25,7 +25,7 @@ import numpy
 import torch
 import torch._dynamo  # which optimizers import
 
-from exactrun import environment, trial
+from exactrun import trial
 from exactrun.rehearse import files
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -192,7 +192,6 @@ def _become(script: Script, env: dict[str, str], scratch: Path, log: Path, seed:
         random.seed(seed)
         numpy.random.seed(seed)
         torch.manual_seed(seed)
-        environment.start = lambda settings: {"settings": settings}  # versions and git take a second
         files.watch(scratch / "written", scratch)
         code = _run(script)
     finally:

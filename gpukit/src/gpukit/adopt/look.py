@@ -96,7 +96,8 @@ def refuse(root: Path) -> None:
     for name in (LAUNCH, *FOLDERS):
         path = root / name
         inside = (each.relative_to(root).as_posix() for each in path.rglob("*"))
-        if path.is_symlink() or path.is_file() or {*inside} - {*kept}:
+        taken = path.exists() if name == LAUNCH else path.is_file() or {*inside} - {*kept}
+        if path.is_symlink() or taken:
             other = " If a branch has adopted gpukit, merge it instead." if name == FOLDERS[0] else ""
             raise RefusalError(
                 f"{name} exists here, and adopting needs that name: rename it first.{other}", id="adopt-taken"

@@ -22,7 +22,7 @@ from gpukit.host.frozen import PLACE
 from gpukit.project.location import is_adopted, located
 
 TAIL = 64 << 10  # bytes read of metrics.jsonl
-WHOLE = 2 << 20  # bytes of the largest run.json that is read; each start of the run adds some 10 KB
+WHOLE = 2 << 20  # bytes of the largest run.json that is read; each start of the run adds about 1 KB
 ROWS = 20  # of metrics.jsonl
 ENTRIES = 10_000  # of checkpoints/
 RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)

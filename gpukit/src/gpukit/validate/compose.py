@@ -169,21 +169,19 @@ def gpus(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in devices if "gpu" in (each.get("capabilities") or []) or each.get("driver") == "cdi"]
 
 
-def without_gpu(both: Mapping[str, Any]) -> Iterator[Problem]:
-    """Without a GPU, no service may request one, and those with the image of `dev` must have the one without CUDA."""
-    dev = both["services"]["dev"]
-    own = (dev.get("build") or {}).get("context")
+def without_gpu(both: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[Problem]:
+    """Services with the image of `dev`, as the queue of jobs, must have it without a GPU, too, and request none."""
+    builds = {key: entry.get("build") for key, entry in base["services"].items()}
+    dev = arguments(both["services"]["dev"])
     for key, entry in both["services"].items():
-        build = entry.get("build") if isinstance(entry.get("build"), Mapping) else {}
-        if key == "dev":  # it is compared with the configuration
-            continue
+        if key == "dev" or not builds["dev"] or builds.get(key) != builds["dev"] or entry.get("profiles"):
+            continue  # dev is compared with the configuration, and a service with a profile starts only if asked for
+        differing = [name for name, value in dev.items() if arguments(entry).get(name) != value]
         if gpus(entry):
             yield Problem(COMPOSE_CPU, f"/services/{key}/deploy", "requests a GPU", "write `deploy: !reset null`")
-        elif build and build.keys() == dev["build"].keys() and build.get("context") == own:
-            differing = [name for name, value in arguments(dev).items() if arguments(entry).get(name) != value]
-            if differing:
-                what = f"differs from the service dev in {', '.join(differing)}, so that another image is built"
-                yield Problem(COMPOSE_CPU, f"/services/{key}/build/args", what, "make them the same")
+        elif differing:
+            what = f"differs from the service dev in {', '.join(differing)}, so that another image is built"
+            yield Problem(COMPOSE_CPU, f"/services/{key}/build/args", what, "make them the same")
 
 
 def arguments(entry: Mapping[str, Any]) -> dict[str, str | None]:
@@ -243,18 +241,14 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
 
 
 def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
-    """Ports of the host that two services publish, if both always run, and a port that is not the service's."""
+    """Ports of the host that two services publish, if both always run."""
     used: dict[str, str] = {}
     for key, entry in services.items():
-        served = re.search(r"/dev/tcp/127\.0\.0\.1/(\d+)", str((entry.get("healthcheck") or {}).get("test")))
-        published = [str(each["target"] if isinstance(each, Mapping) else each) for each in entry.get("ports") or []]
-        if served and published and not any(re.search(rf"(^|:){served[1]}(/tcp)?$", each) for each in published):
-            what = f"publishes {published[0]}, and its healthcheck asks port {served[1]}"
-            yield Problem(COMPOSE, f"/services/{key}/ports", what, "make them the same")
         for port in entry.get("ports") or [] if not entry.get("profiles") else []:
             match = re.search(r"(\d+)\}?:\d+(/udp)?(?:/tcp)?$", str(port))  # 127.0.0.1:${PORT:-5000}:5000
-            if match and used.setdefault("".join(match.groups("")), key) != key:
-                what = f"port {match[1]} is also that of the service {used[match[1]]}"
+            owner = used.setdefault("".join(match.groups("")), key) if match else key
+            if owner != key:
+                what = f"port {match[1]} is also that of the service {owner}"
                 yield Problem(COMPOSE, f"/services/{key}/ports", what, "publish it as another one")
 
 

@@ -29,10 +29,10 @@ PREDEFINED = re.compile(
 )
 # What the image needs to be this project's, and what it lacks otherwise.
 ESSENTIAL = {
-    "COPY --from=tools /layers/torch/": "does not copy what says which PyTorch is installed",
+    "/layers/torch": "does not copy what says which PyTorch is installed",
     "python3 install.py": "does not install PyTorch as stack.json says",
     "/layers/dependencies/first.txt": "does not copy the dependencies that are built from source",
-    "pip install -r all.txt": "does not install the dependencies in pyproject.toml",
+    "-r all.txt": "does not install the dependencies in pyproject.toml",
     "gpukit.image.layers": "does not read stack.json and pyproject.toml",
     "guard.py check": "does not protect PyTorch's packages",
     "UV_CONSTRAINT=/etc/gpukit/protected.txt": "lets other packages replace PyTorch's",
@@ -101,7 +101,8 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
         what = "the image runs as root, and what root writes to the workspace belongs to root on the host"
         yield Problem(DOCKERFILE, f"line {last.line}", what, "end it with `USER ${USER_UID}`")
     made = " ".join(f"{step.name} {step.rest}" for step in steps)
-    lacks = [fragment for fragment in ESSENTIAL if fragment not in made]
+    both = made.replace("/layers/dependencies/ ", "/layers/dependencies/first.txt ")  # copied as a folder
+    lacks = [fragment for fragment in ESSENTIAL if fragment not in both]
     if is_adopted(project):  # the repository's own package is installed, if it is one
         lacks = [fragment for fragment in lacks if "PYTHONPATH" not in fragment]
     if lacks:  # a removed part is one cause
@@ -139,7 +140,9 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
     """A list that is not JSON, which a shell would run as a text, and COPY without a place to copy to."""
     for step in steps:
         words = [word for word in step.rest.split() if not word.startswith("--")]
-        if step.name in ("CMD", "COPY", "ADD", "ENTRYPOINT", "SHELL") and re.match(r"\[[^\s\[]", step.rest):
+        # A shell's test has a space after its bracket, and a file's name may begin with a bracket.
+        start = {"COPY": "[\"']", "ADD": "[\"']"}.get(step.name, r"[^\s\[]")
+        if step.name in ("CMD", "COPY", "ADD", "ENTRYPOINT", "SHELL") and re.match(rf"\[{start}", step.rest):
             try:
                 json.loads(step.rest)
             except ValueError:
@@ -334,9 +337,9 @@ def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterato
 def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
     """The base image of the Dockerfile, its user, and its build of torch, against those in stack.json."""
     wanted = stack["image"]
-    user = re.escape(stack["user"])
     text = located(DOCKERFILE, project).read_text(encoding="utf-8-sig")
-    if not re.search(rf"\b(useradd|adduser) [^&|;]*\b{user}\b|\busermod -l {user}\b", text):
+    created = re.findall(r"\b(?:useradd|adduser)\s([^&|;]*)", text)
+    if created and not any(re.search(rf"\b{re.escape(stack['user'])}\b|\$", each) for each in created):
         what = f"creates no user `{stack['user']}`, which {STACK} names"
         yield "user", Problem(DOCKERFILE, "", what, f"write {stack['user']} in `useradd`")
     backend = re.search(r"\+(cu\d+)$", stack["torch"])

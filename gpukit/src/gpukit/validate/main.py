@@ -216,7 +216,7 @@ class Validation:
         for meant, problem in (each for error in found for each in schema_problems(name, error, definition)):
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
                 seen += [problem.place, meant]
-                self.found += [problem] if not any(same_place(problem, other) for other in self.found) else []
+                self.found.append(problem)
 
     def sound(self, name: str, content: Any) -> Any:
         """The content, if nothing is wrong in the file."""
@@ -311,7 +311,7 @@ class Validation:
                 self.add(files.mount_sources, self.project, raw, config, stack)
 
     def mistyped(self) -> None:
-        """A mistyped word of the template where nothing else is wrong; what others say of that file is its effect."""
+        """A mistyped word of the template where nothing else is wrong; what others say of that word is its effect."""
         for name in files.generated(self.project):
             if name in files.PROSE or not self.sound(name, True):
                 continue
@@ -319,8 +319,7 @@ class Validation:
             if found:
                 number, word, meant = found
                 what = f"`{word}` differs from the template's word in one letter"
-                follow = [each for each in self.found if name in each.what or word.strip("/") in each.what]
-                self.found = [each for each in self.found if each not in follow]
+                self.found = [each for each in self.found if not is_effect(each.what, name, word, meant)]
                 self.found.append(Problem(name, f"line {number}", what, f"did you mean `{meant}`?"))
 
     def compose(self, configs: Mapping[str, Any]) -> None:
@@ -352,7 +351,7 @@ class Validation:
         self.add(compose.unknown_services, base, over)
         both = self.sound(COMPOSE_CPU, compose.merged(base, over))
         self.apply_schema(COMPOSE_CPU, both, "compose")
-        self.add(compose.without_gpu, self.sound(COMPOSE_CPU, both))
+        self.add(compose.without_gpu, self.sound(COMPOSE_CPU, both), base)
         self.agreement(CPU, configs, COMPOSE_CPU, self.sound(COMPOSE_CPU, both))
 
     def agreement(self, name: str, configs: Mapping[str, Any], file: str, content: Any) -> None:
@@ -392,10 +391,10 @@ def same_cause(problem: Problem) -> tuple[str, ...]:
     return (*problem._replace(place=re.sub(r"/\d+(?=/|$)", "/*", place)),)
 
 
-def same_place(problem: Problem, other: Problem) -> bool:
-    """Whether two keys of one mapping need the same remedy: that mapping is then one problem."""
-    parents = [each.place.rpartition("/")[0] for each in (problem, other)]
-    return (problem.file, problem.remedy, parents[0]) == (other.file, other.remedy, parents[1])
+def is_effect(what: str, file: str, word: str, meant: str) -> bool:
+    """Whether a problem of another file is about a mistyped word, or misses the one that was meant."""
+    words = re.findall(r"[A-Za-z_]+", what)
+    return word in words or (file in what and meant in words)
 
 
 def within(place: str, other: str) -> bool:

@@ -161,11 +161,12 @@ def gpu_request(default: Container, first: Container, stack: Mapping[str, Any]) 
     elif wanted != "none" and first.env.get("GPUKIT_DEVICE") == "cpu":
         what = "is cpu, so that programs do not use the GPU that is requested"
         yield Problem(MAIN, "/containerEnv/GPUKIT_DEVICE", what, "remove it")
-    cap = re.search(r"per_process_memory_fraction:([\d.]+)", first.env.get("PYTORCH_ALLOC_CONF") or "")
-    if stack["memory"]["fraction"] and cap and not re.fullmatch(r"0?\.\d+|1(\.0*)?", cap[1]):
-        what = f"the fraction of the memory is {cap[1]}, which is not between 0 and 1"
+    cap = first.env.get("PYTORCH_ALLOC_CONF") or ""
+    fraction = re.search(r"per_process_memory_fraction\s*:\s*(\d+(\.\d*)?)", cap)
+    if stack["memory"]["fraction"] and fraction and float(fraction[1]) > 1:
+        what = f"the fraction of the memory is {fraction[1]}, which is not between 0 and 1"
         yield Problem(MAIN, "/containerEnv/PYTORCH_ALLOC_CONF", what, f"write {stack['memory']['fraction']}")
-    elif stack["memory"]["fraction"] and not cap:
+    elif stack["memory"]["fraction"] and "per_process_memory_fraction" not in cap:
         what = "sets no per_process_memory_fraction, and too large an allocation freezes a machine with unified memory"
         yield Problem(MAIN, "/containerEnv/PYTORCH_ALLOC_CONF", what, RESTORE)
 

@@ -173,7 +173,8 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
         for module in [module.partition(".")[0] for node in nodes for module in modules_of(node)]:
             package = canonical(PACKAGES.get(module, module))
             parts = {package, *(package[: match.start()] for match in re.finditer("-", package))}
-            if {module, package} & own or any(each in parts or each.startswith(f"{package}-") for each in known):
+            longer = (f"{package}-", f"{module}-")  # as faiss-gpu-cu12, for faiss, which faiss-cpu provides, too
+            if {module, package} & own or any(each in parts or each.startswith(longer) for each in known):
                 continue
             known.add(package)
             what = f"{name} imports {module}, and no dependency in pyproject.toml is called like it"

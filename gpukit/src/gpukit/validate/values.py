@@ -16,7 +16,7 @@ from gpukit.project.flags import KIND
 from gpukit.project.messages import alike
 from gpukit.project.specification import LIMITS, MOUNT, MOUNT_TYPES
 
-LEAST = 6 << 20  # bytes: what Docker accepts as --memory
+LEAST = {"--memory": 6 << 20, "--shm-size": 4096}  # bytes: what Docker accepts, and a page; 0 is no limit
 HOME = "begins with ~, which only a shell replaces: write ${localEnv:HOME}"
 PORTS = r"\d{1,5}(?:-\d{1,5})?"
 ADDRESS = r"\[[\da-f:.]+\]|[\da-f:.]+|localhost"
@@ -55,7 +55,7 @@ def wrong(option: str, value: str) -> str:
     pattern, meaning = FORMS.get(option) or FORMS.get(KIND.get(option, "string")) or ("", "")
     if meaning and not re.fullmatch(pattern, value, re.IGNORECASE):
         return f"{option} is {value or 'empty'}, which is not {meaning}"
-    if option in ("--memory", "--shm-size") and value.isdecimal() and int(value) < LEAST:
+    if value.isdecimal() and 0 < int(value) < LEAST.get(option, 0):
         return f"{option} is {value} bytes; write the unit, as in {value}gb"
     return ""
 

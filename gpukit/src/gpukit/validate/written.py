@@ -7,8 +7,8 @@ from functools import cache
 
 from gpukit.project.data import data
 
-WORD = re.compile(r"[\w./-]+")
-SHORTEST = 4  # letters of a word; a shorter one resembles too many others
+WORD = re.compile(r"[A-Za-z_]+")
+SHORTEST = 5  # letters of a word; a shorter one resembles too many others: units, options, models of GPUs
 
 
 def mistyped(content: str) -> tuple[int, str, str] | None:
@@ -65,12 +65,12 @@ def mistake(text: str, wanted: str) -> tuple[int, str] | None:
 
 
 def words(text: str, here: int, wanted: str, there: int, changed: str) -> tuple[str, str] | None:
-    """The two words, unless one is only the plural of the other, is short, or has another number in it."""
+    """The two words, unless the other one may be meant: a plural, or a short one as in 16gb, -euo, and A100."""
     mine = around(text, here)
     theirs = around(wanted, there)
     plural = {f"{mine}s", f"{theirs}s"} & {mine, theirs}
-    letters = re.search(r"[A-Za-z_]", changed)
     other = mine.lower() != theirs.lower()  # what accepts one case only is checked where it is known
+    letters = re.search(r"[A-Za-z_]", changed)
     return (mine, theirs) if letters and other and len(theirs) >= SHORTEST and not plural else None
 
 
