@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -99,7 +100,7 @@ class Slurm:
         self.env = {**os.environ, "PATH": SBIN, "SLURM_CONF": str(folder / "slurm.conf")}
         with (folder / "start.log").open("w") as log:
             command = [*ROOT, "unshare", "--mount", "bash", "-c", START, "-", str(folder)]
-            self.daemons = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+            self.daemons = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, start_new_session=True)
         try:
             self.wait(lambda: self.ask("sinfo", "--noheader", "--format=%T").split() == ["idle"], "its nodes")
         except BaseException:
@@ -154,4 +155,5 @@ class Slurm:
         try:
             self.daemons.wait(30)
         finally:
-            self.daemons.kill()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.daemons.pid, signal.SIGKILL)  # also daemons that outlived the shell
