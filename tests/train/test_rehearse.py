@@ -40,6 +40,7 @@ class Trainer:
                 optimizer.step()
                 torch.save(self.model.state_dict(), "own.pt")
                 run.step(loss=loss)
+            torch.save(self.model.state_dict(), f"{folder}/last.pt")
             with open("log.txt", "a") as file:
                 file.write(f"{epoch}\\n")
 
@@ -91,7 +92,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_script_that_keeps_all_is_exact_and_what_it_writes_is_put_back(tmp_path: Path) -> None:
-    """It reads its own checkpoint, trains in __init__, rejects other options, and ends early."""
+    """It reads its own checkpoint, saves into the run's folder, trains in __init__, and rejects other options."""
     before = written(tmp_path, CORRECT)
     found = rehearse(tmp_path, "python", "train.py", "--rows", "16")
     assert found.returncode == 0, found.stdout + found.stderr

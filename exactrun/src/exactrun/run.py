@@ -160,6 +160,8 @@ class Run:
         workers.watch_loaders()
         self._trial = trial.current()
         if self._trial is not None:
+            for one in (*reversed(folder.parents), folder):  # the script may save something there itself
+                one.mkdir(exist_ok=True)
             folder = self._trial.folder()
             observers = ()
             progress = False

@@ -109,7 +109,8 @@ class Written:
         self.lives: dict[str, int] = {}  # how many wrote it
 
     def put_back(self, folder: Path) -> None:
-        """After a life: what was there before is as it was; what is new, and not from before training began, goes."""
+        """After a life: what was there before is as it was; what is new, and not from before training began, goes, as
+        do new folders that are empty."""
         entries: dict[str, dict[str, Any]] = {}
         with contextlib.suppress(FileNotFoundError):
             for line in (folder / JOURNAL).read_text(encoding="utf-8").splitlines():
@@ -119,13 +120,17 @@ class Written:
         for path, one in reversed(entries.items()):
             if one["backup"] is None and not os.path.lexists(path):  # a temporary one
                 continue
+            place = Path(path)
+            if one["backup"] is None and place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
+                continue
             self.before.setdefault(path, one["backup"] is not None)
             self.lives[path] = self.lives.get(path, 0) + 1
             if one["backup"]:
                 with contextlib.suppress(OSError):
-                    _copy(Path(one["backup"]), Path(path))
+                    _copy(Path(one["backup"]), place)
             elif one["result"]:
-                _remove(Path(path))
+                _remove(place)
         shutil.rmtree(folder, ignore_errors=True)
 
     def finish(self) -> None:
