@@ -269,6 +269,8 @@ class _Walk:
         names = PARTS.get(type(value), OF_LOADER if isinstance(value, DataLoader) else ())
         if names or not inside:
             inside |= {name: getattr(value, name, None) for name in names or _attributes(value)}
+        if isinstance(value, DataLoader) and value.persistent_workers:
+            inside.pop("generator")  # drawn from once, when the workers start
         for name, one in inside.items():
             whole = place.whole
             remedy = place.remedy if whole or names else f'`run.variables(vars({place.name}), "{name}")`'
