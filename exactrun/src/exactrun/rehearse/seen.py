@@ -296,12 +296,15 @@ def _tensor(value: Tensor, exact: bool = True) -> str:
     value = local(value).detach()
     try:
         value = value if value.layout is torch.strided else value.to_dense()
+        if value.numel() and not value.untyped_storage().nbytes():  # FSDP has freed it
+            return kind
         if value.numel() == 1 and value.dtype.is_floating_point:
             return f"{kind} {value.double().item()!r}"
         flat = value.resolve_conj().resolve_neg().reshape(-1)
         if not exact and flat.numel() > 2 * PART:
             flat = torch.cat([flat[:PART], flat[:: flat.numel() // PART]])
-        return f"{kind} {_sum(memoryview(flat.cpu().contiguous().view(torch.uint8).numpy()))}"
+        copy = flat.to("cpu", copy=True)  # FSDP could not resize a storage that NumPy shares
+        return f"{kind} {_sum(memoryview(copy.contiguous().view(torch.uint8).numpy()))}"
     except (RuntimeError, NotImplementedError):  # a quantized, nested, or meta tensor
         return kind
 
