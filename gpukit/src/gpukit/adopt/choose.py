@@ -79,7 +79,7 @@ def distance(wanted: list[Line], torch: str) -> int:
     far = []
     for line in wanted:
         newest = max(versions.key(bound)[0] for _, bound in versions.clauses(line.text))
-        major, minor = [*newest, 0, 0][:2]
+        release = [*newest, 0, 0]  # the minor version may be left out
         here = built_for(line.name, torch)[-1]
-        far.append(abs((here[0] - major) * 100 + here[1] - minor))
+        far.append(abs((here[0] - release[0]) * 100 + here[1] - release[1]))
     return max(far)
