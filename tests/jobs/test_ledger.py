@@ -108,6 +108,13 @@ def test_wait_says_how_jobs_ended(queue: Queue, capsys: pytest.CaptureFixture[st
     assert {numbers: main(["jobs", "wait", *numbers.split()]) for numbers in expected} == expected
 
 
+def test_wait_says_once_why_a_job_does_not_start(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+    number = queue.add("")
+    queue.table.wait(number, ["SOME_TOKEN"])
+    assert main(["jobs", "wait", str(number), "--timeout", "1.2"]) == 124
+    assert capsys.readouterr().err.count("SOME_TOKEN") == 1
+
+
 @pytest.mark.parametrize(
     "words",
     ["wait 1 --csv", "show 1 2", "run 1", "show 1 --timeout 3", "logs --budget 1h", "compare -f", "--watch --json"],

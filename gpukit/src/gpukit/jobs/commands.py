@@ -371,12 +371,18 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
     until = time.monotonic() + (math.inf if options.timeout is None else options.timeout)
     place = located(frozen.PLACE, root)
     idling = 0
+    notes: dict[int | str, str] = {}
     with announced("Waiting for the jobs; `./launch jobs --watch` shows their progress."):
         while True:
             found = jobs_of(root, numbers)
             over = all(job["state"] in contract.EXIT for job in found)
             if over or time.monotonic() > until:
                 break
+            for job in found:  # why it does not start, such as an image that cannot be built
+                note = job.get("note") or ""
+                if job["state"] in ("queued", "waiting") and note != notes.get(job["id"], ""):
+                    notes[job["id"]] = note
+                    say(f"Job {job['id']} is {job['state']}: {note}")
             idling = idling + 1 if queue.WorkerLock(place).holder() is None else 0
             if idling == 4 and not isinstance(numbers[0], str):  # not only while it is restarted
                 say(idle(root, options))
