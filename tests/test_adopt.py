@@ -409,6 +409,23 @@ def test_imports_that_a_script_need_not_have_and_those_of_other_projects(tmp_pat
     assert left_out.startswith("../lib (requirements.txt): ") and "container" in left_out
 
 
+def test_what_an_import_needs_beside_its_package_counts_and_what_only_some_have_does_not(tmp_path: Path) -> None:
+    script = "from torch.utils.tensorboard import SummaryWriter\n"
+    script += "if is_flax_available() or _JAX_AVAILABLE:\n    import jax\n"
+    root = repository(tmp_path / "theirs", {"train.py": script, "more.py": "from torch.utils import tensorboard\n"})
+    assert look.look(root, []).extra == ["tensorboard", "torch"]
+    assert look.unnamed(root, ["torch"]) and not look.unnamed(root, ["torch", "tensorboard"])
+
+
+def test_pytorch_by_the_name_that_conda_has_is_named_and_not_installed(
+    tmp_path: Path, adopt: Callable[..., int]
+) -> None:
+    root = repository(tmp_path / "theirs", {"requirements.txt": "pytorch==1.3.1\neinops\n"})
+    assert any("pytorch" in each and "--extra torch" in each for each in look.look(root, []).left_out)
+    adopt(root)
+    assert image_requirements(root, tmp_path) == {"einops"}
+
+
 def test_imports_are_never_installed_unasked(
     tmp_path: Path, plain_template: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -507,6 +524,31 @@ def test_a_package_that_pins_another_torch_is_named_before_a_build(
     web.package("one", "1.0-py3-none-any", v1_0=["torch==2.0.1"])
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\none\n"})
     assert refusal(adopt, root) == "adopt-packages-contradict"
+
+
+def test_an_index_without_this_torch_is_not_a_contradiction(
+    web: Web, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    web.package("torch", "2.14.1-cp311-cp311-manylinux_2_28_x86_64", "2.13.0+cpu-py3-none-any")
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch>=2.14\nnumpy\n"})
+    assert adopt(root) == 0
+    assert "127.0.0.1 has no torch 2.14.1" in capsys.readouterr().err
+
+
+def test_scripts_are_read_once(
+    web: Web,
+    tmp_path: Path,
+    adopt: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(main, "known_names", lambda root, found: found.extra)
+    root = repository(tmp_path / "theirs", {"train.py": "import torch, torchvision\n"})
+    parsed = []
+    nodes = look.nodes
+    monkeypatch.setattr(look, "nodes", lambda text: parsed.append(text) or nodes(text))
+    assert adopt(root, "--extra=torch", "--extra=numpy") == 0
+    assert len(parsed) == 1
 
 
 def test_what_scripts_import_and_nothing_installs_and_what_has_no_wheel_is_named(

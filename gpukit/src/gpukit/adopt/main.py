@@ -204,7 +204,8 @@ def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
             say(f"Whether the packages fit together is not known yet: {error}")
             return
     if not answer.error:
-        found.left_out += look.unnamed(root, {*answer.packages, *data("stacks")["brings"].get(stack.base, ())})
+        if found.origin != look.IMPORTS:
+            found.left_out += look.unnamed(root, {*answer.packages, *data("stacks")["brings"].get(stack.base, ())})
         built = [f"{name} {each.version}" for name, each in answer.packages.items() if each.kind == "source"]
         if built:
             found.notes.append(f"without a wheel for Python {stack.python}, built from source: {', '.join(built)}")

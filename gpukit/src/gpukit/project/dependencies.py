@@ -73,7 +73,7 @@ def lines(folder: Path, sources: list[str], extra: str = "") -> list[Line]:
     for source in sources:
         file, _, group = source.partition("#")
         for line in of_file(folder, file, group):
-            line = of_any_build(line)
+            line = named_in_index(of_any_build(line))
             if line.name not in known and line not in found:
                 found.append(line)
     return found
@@ -86,6 +86,12 @@ def of_any_build(line: Line) -> Line:
     wheel = re.search(rf"/{NAME}-(\d[\w.]*?)(?:(?:\+|%2B)[\w.]+)?-", line.text)
     text = f"{line.name}=={wheel[1]}" if "@" in line.text and wheel else line.text
     return line._replace(text=re.sub(r"\+(?:cu|cpu|rocm|xpu)[\w.]*", "", text))
+
+
+def named_in_index(line: Line) -> Line:
+    """PyTorch by conda's name, which the index gives to another package, is not installed."""
+    unfit = line.unfit or "the package index calls it torch: `--extra torch`"
+    return line._replace(unfit=unfit) if line.name == "pytorch" else line
 
 
 def of_file(folder: Path, file: str, group: str = "") -> list[Line]:
