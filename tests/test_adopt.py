@@ -499,7 +499,9 @@ def test_what_the_refusal_of_a_range_says_helps(
     assert said
     assert adopt(root, *shlex.split(said[1])) == 0
     assert "excludes torch" not in capsys.readouterr().err
-    assert all(versions.allows(line, "2.14.1") for line in image_requirements(root, tmp_path))
+    nearest = re.search(r"nearest is (\S+)\. ", str(error.value))
+    assert nearest and json.loads((root / ".gpukit/stack.json").read_text())["torch"].startswith(nearest[1])
+    assert all(versions.allows(line, nearest[1]) for line in image_requirements(root, tmp_path))
 
 
 @pytest.fixture
@@ -524,6 +526,22 @@ def test_a_package_that_pins_another_torch_is_named_before_a_build(
     web.package("one", "1.0-py3-none-any", v1_0=["torch==2.0.1"])
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\none\n"})
     assert refusal(adopt, root) == "adopt-packages-contradict"
+
+
+@pytest.mark.parametrize(("requires", "chosen"), [("2.9.1", "2.9.1"), ("2.0.1", "2.9.1"), ("2.10.*", "2.10.0")])
+def test_what_the_refusal_of_a_package_that_pins_another_torch_says_helps(
+    requires: str, chosen: str, web: Web, tmp_path: Path, adopt: Callable[..., int]
+) -> None:
+    web.package("torch", *(f"{version}-py3-none-any" for version in ("2.14.1", "2.10.0", "2.9.1")))
+    files = [f"{version}-py3-none-any" for version in ("1.0", "2.0", "3.0")]
+    web.package("one", *files, v1_0=["torch==2.9.0"], v2_0=[f"torch=={requires}"], v3_0=["torch"])
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch\none<3\n"})
+    with pytest.raises(RefusalError) as error:
+        adopt(root)
+    said = re.search(r"`gpukit adopt (.*?)`", str(error.value))
+    assert said
+    assert adopt(root, *shlex.split(said[1])) == 0
+    assert json.loads((root / ".gpukit/stack.json").read_text())["torch"].startswith(chosen)
 
 
 def test_an_index_without_this_torch_is_not_a_contradiction(

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def adopt(root: Path, options: Any) -> int:
         choice = choose.choose(ids, found.lines, answers)
         with tempfile.TemporaryDirectory(prefix="gpukit-adopt-") as folder:
             copy = render(root, Path(folder), found, {**answers, **choice}, options)
-            refuse_contradictions(root, copy, found)
+            refuse_contradictions(root, copy, found, lambda reason: choose.for_packages(ids, reason, answers))
             report(found, ids, copy)
             if not (options.yes or confirmed("Write these files?")):
                 raise RefusalError("Nothing was written.")
@@ -189,9 +190,9 @@ def replace(found: Found, extra: list[str]) -> None:
     found.extra = [*extra, *others]
 
 
-def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
+def refuse_contradictions(root: Path, copy: Path, found: Found, helps: Callable[[str], str]) -> None:
     """Refuse packages that cannot be installed together, or not with the PyTorch that was chosen; name those that are
-    missing among them, and those that the image has to build.
+    missing among them, and those that the image has to build. `helps`: the remedy where the reason is about PyTorch.
     """
     stack = load(copy / ADOPTED["stack.json"])
     target = next(iter(stack.targets.values()))
@@ -217,7 +218,7 @@ def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
         why = "PyTorch's index does not answer, and without it" if answer.without_pytorch else "For now,"
         say(f"{why} the packages cannot be resolved: {reason}")
         return
-    remedy = f"A line in {EXTRA} replaces the repository's own: `gpukit adopt --extra 'PACKAGE>=VERSION'`."
+    remedy = helps(reason) or f"A line in {EXTRA} replaces theirs: `gpukit adopt --extra 'PACKAGE>=VERSION'`."
     raise RefusalError(
         f"With torch {stack.torch}, these packages cannot be installed together: {reason.rstrip('.')}. {remedy}",
         id="adopt-packages-contradict",
