@@ -323,6 +323,7 @@ def remember(root: Path, copy: Path, written: list[str]) -> None:
 def undo(root: Path) -> int:
     """Remove what adopting and its commands wrote; keep what the user edited of their own lists, and name it."""
     if not is_adopted(root):
+        remove_empty(root)  # which an undo that was interrupted has left
         raise RefusalError("There is nothing to undo: this repository has not adopted gpukit.", id="nothing-to-undo")
     if queue.WorkerLock(root / ADOPTED[".launch"] / "jobs").holder() is not None:
         raise RefusalError("The queue of this repository is being processed: `./launch stop` ends that.", id="in-use")
@@ -352,14 +353,18 @@ def undo(root: Path) -> int:
     for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
         if path not in kept:
             record.remove(root / path)
-    for path in sorted((each for folder in FOLDERS for each in (root / folder).glob("**/")), reverse=True):
-        record.remove_folders(path / "-", root)
+    remove_empty(root)
     notes(root).unlink(missing_ok=True)
     record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")
     if kept:
         print(f"Kept, because of what you may have written there: {', '.join(kept)}.")
     return 0
+
+
+def remove_empty(root: Path) -> None:
+    for path in sorted((each for folder in FOLDERS for each in (root / folder).glob("**/")), reverse=True):
+        record.remove_folders(path / "-", root)
 
 
 def remove_exclusion(root: Path) -> None:

@@ -19,6 +19,7 @@ from gpukit.project.pyproject import NAME, canonical
 
 PYPROJECT = "pyproject.toml"
 TORCH = ("torch", "torchvision", "torchaudio")
+CONDAS = {"pytorch": "the package index calls it torch: `--extra torch`", "python": "the image has its own"}
 INDEX = re.compile(r"(?:-f|-i|--find-links|--index-url|--extra-index-url)\b")
 # The option of a requirements file that counts; others, such as an index, are this machine's business.
 INCLUDED = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
@@ -89,9 +90,8 @@ def of_any_build(line: Line) -> Line:
 
 
 def named_in_index(line: Line) -> Line:
-    """PyTorch by conda's name, which the index gives to another package, is not installed."""
-    unfit = line.unfit or "the package index calls it torch: `--extra torch`"
-    return line._replace(unfit=unfit) if line.name == "pytorch" else line
+    """Not installed: what only conda calls so, and the package index has as another package, or not at all."""
+    return line._replace(unfit=line.unfit or CONDAS[line.name]) if line.name in CONDAS else line
 
 
 def of_file(folder: Path, file: str, group: str = "") -> list[Line]:
