@@ -409,6 +409,21 @@ def test_imports_that_a_script_need_not_have_and_those_of_other_projects(tmp_pat
     assert left_out.startswith("../lib (requirements.txt): ") and "container" in left_out
 
 
+def test_what_an_import_needs_beside_its_package_counts_and_what_only_some_have_does_not(tmp_path: Path) -> None:
+    script = "from torch.utils.tensorboard import SummaryWriter\n"
+    script += "if is_flax_available() or _JAX_AVAILABLE:\n    import jax\n"
+    root = repository(tmp_path / "theirs", {"train.py": script, "more.py": "from torch.utils import tensorboard\n"})
+    assert look.look(root, []).extra == ["tensorboard", "torch"]
+    assert look.unnamed(root, ["torch"]) and not look.unnamed(root, ["torch", "tensorboard"])
+
+
+def test_what_has_its_name_from_conda_is_named_and_not_installed(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", {"requirements.txt": "python==3.6\npytorch==1.3.1\neinops\n"})
+    assert any("pytorch" in each and "--extra torch" in each for each in look.look(root, []).left_out)
+    adopt(root)
+    assert image_requirements(root, tmp_path) == {"einops"}
+
+
 def test_imports_are_never_installed_unasked(
     tmp_path: Path, plain_template: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -482,7 +497,9 @@ def test_what_the_refusal_of_a_range_says_helps(
     assert said
     assert adopt(root, *shlex.split(said[1])) == 0
     assert "excludes torch" not in capsys.readouterr().err
-    assert all(versions.allows(line, "2.14.1") for line in image_requirements(root, tmp_path))
+    nearest = re.search(r"nearest is (\S+)\. ", str(error.value))
+    assert nearest and json.loads((root / ".gpukit/stack.json").read_text())["torch"].startswith(nearest[1])
+    assert all(versions.allows(line, nearest[1]) for line in image_requirements(root, tmp_path))
 
 
 @pytest.fixture
@@ -507,6 +524,47 @@ def test_a_package_that_pins_another_torch_is_named_before_a_build(
     web.package("one", "1.0-py3-none-any", v1_0=["torch==2.0.1"])
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\none\n"})
     assert refusal(adopt, root) == "adopt-packages-contradict"
+
+
+@pytest.mark.parametrize(("requires", "chosen"), [("2.9.1", "2.9.1"), ("2.0.1", "2.9.1"), ("2.10.*", "2.10.0")])
+def test_what_the_refusal_of_a_package_that_pins_another_torch_says_helps(
+    requires: str, chosen: str, web: Web, tmp_path: Path, adopt: Callable[..., int]
+) -> None:
+    web.package("torch", *(f"{version}-py3-none-any" for version in ("2.14.1", "2.10.0", "2.9.1")))
+    files = [f"{version}-py3-none-any" for version in ("1.0", "2.0", "3.0")]
+    web.package("one", *files, v1_0=["torch==2.9.0"], v2_0=[f"torch=={requires}"], v3_0=["torch"])
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch\none<3\n"})
+    with pytest.raises(RefusalError) as error:
+        adopt(root)
+    said = re.search(r"`gpukit adopt (.*?)`", str(error.value))
+    assert said
+    assert adopt(root, *shlex.split(said[1])) == 0
+    assert json.loads((root / ".gpukit/stack.json").read_text())["torch"].startswith(chosen)
+
+
+def test_an_index_without_this_torch_is_not_a_contradiction(
+    web: Web, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    web.package("torch", "2.14.1-cp311-cp311-manylinux_2_28_x86_64", "2.13.0+cpu-py3-none-any")
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch>=2.14\nnumpy\n"})
+    assert adopt(root) == 0
+    assert "127.0.0.1 has no torch 2.14.1" in capsys.readouterr().err
+
+
+def test_scripts_are_read_once(
+    web: Web,
+    tmp_path: Path,
+    adopt: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(main, "known_names", lambda root, found: found.extra)
+    root = repository(tmp_path / "theirs", {"train.py": "import torch, numpy\n"})
+    parsed = []
+    nodes = look.nodes
+    monkeypatch.setattr(look, "nodes", lambda text: parsed.append(text) or nodes(text))
+    assert adopt(root) == 0
+    assert len(parsed) == 1
 
 
 def test_what_scripts_import_and_nothing_installs_and_what_has_no_wheel_is_named(
@@ -641,7 +699,7 @@ def test_undo_that_was_interrupted_ends_when_it_runs_again(
                     main.adopt(root, undo)
             with contextlib.suppress(RefusalError):  # it was at its end
                 main.adopt(root, undo)
-            assert new(before, root) == []
+            assert tree(root) == before
             if len(called) < number:
                 break
         assert number > 2

@@ -179,6 +179,14 @@ def test_requirements_that_cannot_be_met(web: Web, ask: Callable, requirements: 
     assert found["packages"].remedy
 
 
+def test_an_index_that_lacks_the_torch_of_the_project_contradicts_nothing(web: Web, ask: Callable) -> None:
+    web.package("torch", f"2.13.0+cpu-{X86.replace('312', '311')}", f"2.13.1+cpu-{X86}")
+    web.package("one", f"1.0-{ANY}", v1_0=["torch==2.0"])
+    mirror = {"provided": {}, "torch": ("torch==2.14.1", "torch>=2.14,<2.15"), "torch_index": f"{web.url}/simple"}
+    found, _ = ask("one", **mirror)
+    assert alarms(found) == {"packages": "torch-not-in-index"} and "127.0.0.1" in found["packages"].cause
+
+
 def test_torch_is_installed_before_the_rest_which_cannot_replace_it(web: Web, ask: Callable) -> None:
     """Neither it nor what it requires, as in the image."""
     web.package("torch", f"2.14.0-{ANY}", f"2.14.1-{ANY}", v2_14_1=["nvidia-one"])
@@ -435,7 +443,7 @@ def test_the_second_run_asks_nothing_and_works_offline(web: Web, run: Callable) 
     assert web.asked == []
     assert status(first, "h100") == status(second, "h100")
     web.answers.clear()
-    assert status(run("h100", refresh=True)[1], "h100")["packages"] == "package-not-found"
+    assert status(run("h100", refresh=True)[1], "h100")["packages"] == "torch-not-in-index"
 
 
 def test_an_index_that_refuses_is_not_waited_for(web: Web, run: Callable) -> None:

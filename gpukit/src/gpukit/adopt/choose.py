@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpukit.host import stacks
 from gpukit.host.cards import data
 from gpukit.project import versions
@@ -10,6 +12,8 @@ from gpukit.project.location import EXTRA
 from gpukit.project.messages import RefusalError
 
 FAMILY = ("torch", "torchvision", "torchaudio")
+# In uv's messages: what a package requires of torch.
+REQUIRES = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:[=<>!~]\S*)? depends? on torch([=<>!~]\S*[^\s,.])")
 STABLE = 11  # torchaudio 2.11 and newer work with torch 2.11 and newer; older ones with the torch of the same number
 
 
@@ -29,16 +33,43 @@ def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> dict[str
             first = (base, name) == possible[0][:2]
             return {} if first else {"base": base, "release": name}
     wanted = [line for line in wanted if versions.clauses(line.text)]
-    confirmed = [each for each in possible if data("stacks")["releases"][each[0]][each[1]]["confirmed"]]
-    nearest = min((torch for _, _, torch in confirmed or possible), key=lambda torch: distance(wanted, torch))
-    version = ".".join(nearest.split(".")[:2])
+    near = nearest(wanted, possible)
     shown = " and ".join(f"{line.text} ({line.file})" for line in wanted)
     others = "".join(f" --extra {name}" for name in FAMILY[1:] if name in [line.name for line in wanted])
     raise RefusalError(
-        f"No release of PyTorch for {', '.join(ids)} fits {shown}; the nearest is {nearest.split('+')[0]}. If that "
-        f"serves, `gpukit adopt --extra 'torch>={version}'{others}` replaces that, in {EXTRA}.",
+        f"No release of PyTorch for {', '.join(ids)} fits {shown}; the nearest is {near.split('+')[0]}. If that "
+        f"serves, `gpukit adopt --extra '{series(near)}'{others}` replaces that, in {EXTRA}.",
         id="torch-range-unavailable",
     )
+
+
+def for_packages(ids: list[str], text: str, given: dict[str, str]) -> str:
+    """What helps if packages require another torch, as uv's message says; empty if it does not."""
+    facts = re.sub(r"we can conclude that .*?(?=\. And because|$)", "", text)
+    pins = [Line(f"torch{bounds}", name) for name, bounds in REQUIRES.findall(facts)]
+    names = {line.file for line in pins}
+    possible = candidates(ids, given)
+    if not pins:
+        return ""
+    for _, _, torch in possible:
+        if all(any(fits(line, torch) for line in pins if line.file == name) for name in names):
+            return f"torch {torch.split('+')[0]} fits: `gpukit adopt --extra '{series(torch)}'`."
+    near = nearest(pins, possible)
+    return (
+        f"The nearest torch for {', '.join(ids)} is {near.split('+')[0]}: require it, and what was built for it, "
+        f"`gpukit adopt --extra '{series(near)}' --extra {' --extra '.join(sorted(names))}`."
+    )
+
+
+def nearest(wanted: list[Line], possible: list[tuple[str, str, str]]) -> str:
+    """The torch, of the confirmed releases if there are any, that is nearest to what the lines name."""
+    confirmed = [each for each in possible if data("stacks")["releases"][each[0]][each[1]]["confirmed"]]
+    return min((torch for _, _, torch in confirmed or possible), key=lambda torch: distance(wanted, torch))
+
+
+def series(torch: str) -> str:
+    """The requirement that chooses the releases with this torch, whatever its last number."""
+    return f"torch=={'.'.join(torch.split('.')[:2])}.*"
 
 
 def candidates(ids: list[str], given: dict[str, str]) -> list[tuple[str, str, str]]:

@@ -18,7 +18,7 @@ from gpukit.project import dependencies
 from gpukit.project.dependencies import Line
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
 from gpukit.project.messages import RefusalError
-from gpukit.project.modules import PACKAGES, SHARED
+from gpukit.project.modules import NEEDS, PACKAGES, SHARED
 from gpukit.validate import image
 
 LAUNCH = "launch"
@@ -52,7 +52,8 @@ CONDA_NAMES = {
 }
 # Conda's programs whose names the package index gives to other packages, and Debian to the same programs.
 PROGRAMS = ("curl", "ffmpeg", "git", "graphviz", "jq", "make", "rsync", "sox", "tmux", "unzip", "wget")
-ASSUMED = ("numpy", "torchvision", "torchaudio")  # which many images have beside PyTorch
+ASSUMED = ("numpy", "torchvision", "torchaudio", "tensorboard")  # which many images have beside PyTorch
+IMPORTS = "the imports of its scripts"
 MOST_FILES = 2000  # scripts that are read for their imports
 MOST_BYTES = {".py": 1 << 20, ".ipynb": 1 << 24}  # of one; notebooks contain images
 
@@ -195,7 +196,7 @@ def look(root: Path, more: list[str]) -> Found:
         found.left_out += left_out
     if not chosen and not requirements(root, found):
         found.extra, left_out = imports(root)
-        found.origin = "the imports of its scripts"
+        found.origin = IMPORTS
         found.left_out += left_out
     unused += [name for name in condas if name not in chosen]
     if unused:
@@ -405,7 +406,7 @@ def imports(root: Path) -> tuple[list[str], list[str]]:
         raise RefusalError("Reading what scripts import needs Python 3.10 or newer: `uvx --python 3.12 gpukit adopt`.")
     names = [name for name in sources(root) if name.endswith(tuple(MOST_BYTES))][:MOST_FILES]
     own = {part for name in names for part in (Path(name).stem, *Path(name).parts[:-1])}
-    modules: set[str] = set()
+    imported: set[str] = set()
     for name in names:
         if re.search(r"(^|/)(tests?|docs?|examples?)/|(^|/)(test_|conftest|setup\.py$)", name):
             continue
@@ -416,13 +417,14 @@ def imports(root: Path) -> tuple[list[str], list[str]]:
         except (OSError, ValueError):
             continue
         if path.suffix == ".ipynb" and any(cells):
-            modules.add("ipykernel")  # with which VS Code runs them
+            imported.add("ipykernel")  # with which VS Code runs them
         for node in itertools.chain.from_iterable(map(nodes, cells)):
             if isinstance(node, ast.Import):
-                modules |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                modules.add(node.module.partition(".")[0])
-    modules -= own | sys.stdlib_module_names
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    imported |= {needed for module, needed in NEEDS.items() if any(f"{each}.".startswith(module) for each in imported)}
+    modules = {each.partition(".")[0] for each in imported} - own - sys.stdlib_module_names
     foreign = {name for name in modules if not name.startswith("_")}  # an extension of its own is often called _C
     top = Path(git(root, "rev-parse", "--show-toplevel").strip("\n"))
     siblings = {}
@@ -469,9 +471,9 @@ def nodes(text: str) -> list[ast.AST]:
 
 
 def optional(node: ast.AST) -> bool:
-    """Imports that may fail, or that are for type checkers."""
+    """Imports that may fail, or that are for type checkers, or only for those who have the package."""
     if isinstance(node, ast.If):
-        return "TYPE_CHECKING" in ast.unparse(node.test)
+        return bool(re.search(r"TYPE_CHECKING|_available\b", ast.unparse(node.test), re.IGNORECASE))
     caught = [ast.unparse(each.type) if each.type else "Exception" for each in getattr(node, "handlers", [])]
     return bool(re.search(r"ImportError|ModuleNotFoundError|\bException", " ".join(caught)))
 

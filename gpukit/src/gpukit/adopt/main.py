@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def adopt(root: Path, options: Any) -> int:
         choice = choose.choose(ids, found.lines, answers)
         with tempfile.TemporaryDirectory(prefix="gpukit-adopt-") as folder:
             copy = render(root, Path(folder), found, {**answers, **choice}, options)
-            refuse_contradictions(root, copy, found)
+            refuse_contradictions(root, copy, found, lambda reason: choose.for_packages(ids, reason, answers))
             report(found, ids, copy)
             if not (options.yes or confirmed("Write these files?")):
                 raise RefusalError("Nothing was written.")
@@ -189,9 +190,9 @@ def replace(found: Found, extra: list[str]) -> None:
     found.extra = [*extra, *others]
 
 
-def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
+def refuse_contradictions(root: Path, copy: Path, found: Found, helps: Callable[[str], str]) -> None:
     """Refuse packages that cannot be installed together, or not with the PyTorch that was chosen; name those that are
-    missing among them, and those that the image has to build.
+    missing among them, and those that the image has to build. `helps`: the remedy where the reason is about PyTorch.
     """
     stack = load(copy / ADOPTED["stack.json"])
     target = next(iter(stack.targets.values()))
@@ -204,7 +205,8 @@ def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
             say(f"Whether the packages fit together is not known yet: {error}")
             return
     if not answer.error:
-        found.left_out += look.unnamed(root, {*answer.packages, *data("stacks")["brings"].get(stack.base, ())})
+        if found.origin != look.IMPORTS:
+            found.left_out += look.unnamed(root, {*answer.packages, *data("stacks")["brings"].get(stack.base, ())})
         built = [f"{name} {each.version}" for name, each in answer.packages.items() if each.kind == "source"]
         if built:
             found.notes.append(f"without a wheel for Python {stack.python}, built from source: {', '.join(built)}")
@@ -216,7 +218,7 @@ def refuse_contradictions(root: Path, copy: Path, found: Found) -> None:
         why = "PyTorch's index does not answer, and without it" if answer.without_pytorch else "For now,"
         say(f"{why} the packages cannot be resolved: {reason}")
         return
-    remedy = f"A line in {EXTRA} replaces the repository's own: `gpukit adopt --extra 'PACKAGE>=VERSION'`."
+    remedy = helps(reason) or f"A line in {EXTRA} replaces theirs: `gpukit adopt --extra 'PACKAGE>=VERSION'`."
     raise RefusalError(
         f"With torch {stack.torch}, these packages cannot be installed together: {reason.rstrip('.')}. {remedy}",
         id="adopt-packages-contradict",
@@ -321,6 +323,7 @@ def remember(root: Path, copy: Path, written: list[str]) -> None:
 def undo(root: Path) -> int:
     """Remove what adopting and its commands wrote; keep what the user edited of their own lists, and name it."""
     if not is_adopted(root):
+        remove_empty(root)  # which an undo that was interrupted has left
         raise RefusalError("There is nothing to undo: this repository has not adopted gpukit.", id="nothing-to-undo")
     if queue.WorkerLock(root / ADOPTED[".launch"] / "jobs").holder() is not None:
         raise RefusalError("The queue of this repository is being processed: `./launch stop` ends that.", id="in-use")
@@ -350,14 +353,18 @@ def undo(root: Path) -> int:
     for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
         if path not in kept:
             record.remove(root / path)
-    for path in sorted((each for folder in FOLDERS for each in (root / folder).glob("**/")), reverse=True):
-        record.remove_folders(path / "-", root)
+    remove_empty(root)
     notes(root).unlink(missing_ok=True)
     record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")
     if kept:
         print(f"Kept, because of what you may have written there: {', '.join(kept)}.")
     return 0
+
+
+def remove_empty(root: Path) -> None:
+    for path in sorted((each for folder in FOLDERS for each in (root / folder).glob("**/")), reverse=True):
+        record.remove_folders(path / "-", root)
 
 
 def remove_exclusion(root: Path) -> None:

@@ -24,6 +24,7 @@ from gpukit.project.stack import Stack, Target, version
 GLIBC = {"container": (2, 39), "native": (2, 28)}  # Ubuntu 24.04's, the oldest of the bases; natively PyTorch's wheels'
 OLD_DAYS = 365
 CAUSES = (
+    "torch-not-in-index",
     "requirements-conflict",
     "requires-other-torch",
     "project-requires-other-torch",
@@ -159,6 +160,8 @@ def _overall(answer: Answer, question: Question, own: list, without_file: list[s
 
 def _unresolved(answer: Answer, question: Question) -> Finding:
     text = re.sub(r"^.*?(?=Because )|\s*hint: .*$", "", plain(answer.error))
+    if answer.without_torch:
+        return problem("torch-not-in-index", text, reason=answer.without_torch)
     python = ".".join(map(str, question.platform.python))
     if missing := re.search(r"Because (\S+) was not found in the package registry", text):
         return problem("package-not-found", text, package=missing[1], python=python)

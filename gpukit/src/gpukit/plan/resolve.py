@@ -91,7 +91,7 @@ class Answer:
     """The packages by name, or `error`: uv's message. `unfetched`: requirements from git, paths, or URLs of archives,
     which are not resolved. `absent`: packages with wheels elsewhere (catalogue/extensions.yml), which no index has.
     `unread`: packages whose requirements the index does not tell. `without_pytorch`: why PyTorch's own index could not
-    be asked. `bytes`: received from indexes.
+    be asked. `without_torch`: which index has no torch of the project's release. `bytes`: received from indexes.
     """
 
     packages: dict[str, Package] = field(default_factory=dict)
@@ -100,6 +100,7 @@ class Answer:
     absent: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     without_pytorch: str = ""
+    without_torch: str = ""
     bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -141,6 +142,13 @@ def resolve(question: Question, received: dict[object, object] | None = None) ->
         index.overrides = [f"{name} {NEVER}" for name, given in question.provided.items() if not given]
         index.overrides += [f"{name} {NEVER}" for name in skipped if name]
         if "torch" not in question.provided:  # its layer is installed before the rest, which cannot replace it
+            if index.lacks_torch():
+                host = (
+                    urllib.parse.urlsplit(question.torch_index).hostname if index.torch_index else "the package index"
+                )
+                answer.without_torch = f"{host} has no torch {public(question.torch_version)} for {question.platform}"
+                answer.error = answer.without_torch
+                return answer
             _, first = index.run("fit", torch)
             index.raise_failures()
             kept = {name: pin for name, pin in pins(first).items() if PROTECTED.match(name)}
@@ -268,6 +276,11 @@ class Index:
     def has(self, name: str) -> bool:
         """Whether the base or an index has a version of a package that was not withdrawn."""
         return name in self.question.provided or not all(each.yanked for each in self.of(name).values())
+
+    def lacks_torch(self) -> bool:
+        """Whether no file of the project's minor release of torch can be installed, from the index that has torch."""
+        minor = version(self.question.torch_version)[:2]
+        return not any(each.file and version(each.version)[:2] == minor for each in self.of("torch").values())
 
     def withheld_above(self, name: str, pin: str) -> bool:
         """Whether no file of a newer version can be installed."""

@@ -19,6 +19,7 @@ from gpukit.project.pyproject import NAME, canonical
 
 PYPROJECT = "pyproject.toml"
 TORCH = ("torch", "torchvision", "torchaudio")
+CONDAS = {"pytorch": "the package index calls it torch: `--extra torch`", "python": "the image has its own"}
 INDEX = re.compile(r"(?:-f|-i|--find-links|--index-url|--extra-index-url)\b")
 # The option of a requirements file that counts; others, such as an index, are this machine's business.
 INCLUDED = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
@@ -73,7 +74,7 @@ def lines(folder: Path, sources: list[str], extra: str = "") -> list[Line]:
     for source in sources:
         file, _, group = source.partition("#")
         for line in of_file(folder, file, group):
-            line = of_any_build(line)
+            line = named_in_index(of_any_build(line))
             if line.name not in known and line not in found:
                 found.append(line)
     return found
@@ -86,6 +87,11 @@ def of_any_build(line: Line) -> Line:
     wheel = re.search(rf"/{NAME}-(\d[\w.]*?)(?:(?:\+|%2B)[\w.]+)?-", line.text)
     text = f"{line.name}=={wheel[1]}" if "@" in line.text and wheel else line.text
     return line._replace(text=re.sub(r"\+(?:cu|cpu|rocm|xpu)[\w.]*", "", text))
+
+
+def named_in_index(line: Line) -> Line:
+    """Not installed: what only conda calls so, and the package index has as another package, or not at all."""
+    return line._replace(unfit=line.unfit or CONDAS[line.name]) if line.name in CONDAS else line
 
 
 def of_file(folder: Path, file: str, group: str = "") -> list[Line]:
