@@ -467,6 +467,12 @@ def test_an_untagged_clone_is_as_new_as_its_own_head(tmp_path: Path) -> None:
     assert template.commit("HEAD~1") == git("rev-parse", "HEAD", cwd=origin).strip()
 
 
+def test_a_summary_without_stack_json(mine: Path) -> None:
+    (mine / "stack.json").unlink()
+    found = summary.compare(mine, driver="570.10")
+    assert not found.too_old and "stack.json" in found.text("update")
+
+
 def test_what_the_summary_reads() -> None:
     text = "# comment\n_commit: 1.0\nalso_on:\n- h100\n- 'rtx-40'\nnone: []\nname: 'it''s'\nlong: a\n    b\n"
     assert summary.answers(text) == {

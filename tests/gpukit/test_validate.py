@@ -223,7 +223,7 @@ BROKEN = {
     # the answers, the workflows, the ignore files
     "`pull_request`": (WORKFLOW, "pull_request:", "pull_requests:"),
     "hardware is rtx-30": (ANSWERS, re.compile(r"hardware: .+"), "hardware: rtx-30"),
-    "`_src_path`": (ANSWERS, "_src_path:", "_scr_path:"),
+    "/_src_path: is missing": (ANSWERS, "_src_path:", "_scr_path:"),
     f"{ANSWERS}: line": (ANSWERS, "hardware: ", "hardware: ["),
     "`runs-on`": (WORKFLOW, "runs-on:", "run-on:"),
     "`on`": (WORKFLOW, "\non:", "\nonn:"),
@@ -248,7 +248,6 @@ BROKEN = {
     "RUN has no mount of the type folder": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN --network=none --mount=type=folder,target=/t true\nWORKDIR /workspace"),
     "COPY has no flag --form": ("Dockerfile", "COPY --from=tools /layers/torch", "COPY --form=tools /layers/torch"),
     "no field `sorce`": ("Dockerfile", "type=bind,source=vendor", "type=bind,sorce=vendor"),
-    "sharing=lock": ("Dockerfile", "sharing=locked", "sharing=lock"),
     "the list of CMD": ("Dockerfile", 'CMD ["bash"]', 'CMD ["bash"'),
     "COPY needs": ("Dockerfile", "/dependencies/all.txt ./", "/dependencies/all.txt"),
     "no variable `USER_UDI`": ("Dockerfile", "USER ${USER_UID}", "USER ${USER_UDI}"),
@@ -332,7 +331,6 @@ BROKEN = {
     f"{COMPOSE_CPU}: /services/dev: is missing": (COMPOSE_CPU, "\n  dev:", "\n  deev:"),
     f"{COMPOSE_CPU}: /services/dev/enviroment": (COMPOSE_CPU, "    environment:", "    enviroment:"),
     f"{COMPOSE_CPU}: /services/dev/environment/GPUKIT_DEVICE": (COMPOSE_CPU, "- GPUKIT_DEVICE=cpu", "- OTHER="),
-    "has no such service": (COMPOSE_CPU, re.compile(r"\Z"), "  mlflw:\n    deploy: !reset null\n"),
     f"{COMPOSE_CPU}: is not a mapping": (COMPOSE_CPU, re.compile(r".+", re.DOTALL), ""),
     f"{COMPOSE_CPU}: /services/dev/deploy, as null leaves it": (COMPOSE_CPU, "deploy: !reset null", "deploy: null"),
     "also that of the service docs": (COMPOSE, "\n  mlflow:", "\n  docs:\n    image: nginx\n    ports: ['127.0.0.1:5000:80']\n  mlflow:"),
@@ -382,10 +380,33 @@ BROKEN = {
     "did you mean `torch`?": ("Dockerfile", "install.py torch.json", "install.py torhc.json"),
     "which is not between 0 and 1": (MAIN, "GPUKIT_MEMORY_FRACTION:0.8", "GPUKIT_MEMORY_FRACTION:8.0"),
     "--memory is 16 bytes": (MAIN, *flag("--memory=16")),
-    "--volume ~/data:/data begins with ~": (MAIN, *flag("-v", "~/data:/data")),
+    "--volume ~/data:/data has ~": (MAIN, *flag("-v", "~/data:/data")),
     "creates no user `dev`": ("Dockerfile", "-s /bin/bash dev", "-s /bin/bash developer"),
     "the list of CMD is not JSON": ("Dockerfile", 'CMD ["bash"]', "CMD ['bash']"),
     "does not copy what says which PyTorch is installed": ("Dockerfile", "COPY --from=tools /layers/torch/ ./\n", ""),
+    # what a shell, root, torchrun, or another tool would have to do
+    "at /sets has ~ or $NAME": (MAIN, *listed("mounts", "type=bind,source=$HOME/sets,target=/sets")),
+    "--volume /scratch/$USER:/scratch has": (MAIN, *flag("-v", "/scratch/$USER:/scratch")),
+    "apt-get needs root": ("Dockerfile", END, "RUN apt-get update && apt-get install -y ffmpeg\n"),
+    "without `apt-get update`": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN apt-get install -y --no-install-recommends ffmpeg\nWORKDIR /workspace"),
+    "on this PATH": ("Dockerfile", "\nWORKDIR /workspace", "\nENV PATH=/opt/tools/bin\nWORKDIR /workspace"),
+    f"{SLURM}: /ntasks-per-node": (SLURM, "--ntasks-per-node=1", "--ntasks-per-node=8"),
+    "requests/nvidia.com/gpu and limits": (KUBERNETES, "memory: 16Gi\n", "memory: 16Gi\n              nvidia.com/gpu: 2\n"),
+    "completions and parallelism differ": (KUBERNETES, "completions: 1", "completions: 2"),
+    "/project/optional-dependencies/dev: is missing": (PYPROJECT, "\ndev = [", "\ndevelop = ["),
+    f"{STACK}: /driver: is integer": (STACK, re.compile(r'\n  "driver": "(\d+)"'), r'\n  "driver": \1'),
+    "scripts/start.sh does not exist": (MAIN, *key('"postStartCommand": {"start": ["bash", "scripts/start.sh"]}')),
+    "requirements-dev.txt does not exist": (MAIN, *key('"postCreateCommand": "pip install -r requirements-dev.txt"')),
+    "--cpuset-cpus is 0:7": (MAIN, *flag("--cpuset-cpus=0:7")),
+    "`source` is a command of bash": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN true && source /etc/profile\nWORKDIR /workspace"),
+    "the comment is part of WORKDIR": ("Dockerfile", "\nWORKDIR /workspace", "\nWORKDIR /workspace # the project"),
+    "../shared is outside": ("Dockerfile", "\nWORKDIR /workspace", "\nCOPY ../shared /opt/shared\nWORKDIR /workspace"),
+    "/services/a/command/1: is integer": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: redis, command: [--port, 6380]}\n"),
+    "there is no folder ./serve": (COMPOSE, "\nservices:\n", "\nservices:\n  serve: {build: ./serve}\n"),
+    "Slurm does not create the folder logs": (SLURM, "--output=cluster/", "--output=logs/"),
+    "in lower-case letters": (KUBERNETES, re.compile(r"image: \S+"), "image: ghcr.io/Acme/Project:v1"),
+    "3.10 is the number 3.1": (WORKFLOW, 'python-version: "3.12"', "python-version: [3.9, 3.10]"),
+    "/services/api/gpus": (COMPOSE, "\nservices:\n", "\nservices:\n  api: {image: a, gpus: 2}\n"),
 }  # fmt: skip
 LEGAL = {
     "the container in another file": (COMPOSE, re.compile(r"\n  dev:\n(?:    .*\n)*"), "\n  dev:\n    extends: {file: other.yaml, service: dev}\n"),
@@ -463,6 +484,7 @@ LEGAL = {
     "what a build reads": ("Dockerfile", "\nWORKDIR /workspace", '\nARG ARCHS=9.0\nENV TORCH_CUDA_ARCH_LIST=${ARCHS}\nCOPY ["apt.txt","/t/"]\nRUN --mount=type=bind,target=/src cp -r /opt/conf.d /t; pip install -r /src/all.txt; \\\n\\\n    # a comment\n    echo b\nWORKDIR /workspace'),
     "variables, and words of bash in a text": (INITIALIZE, "mkdir -p outputs", '. ./own.env\necho "the source of $NAME, set by own.env"\npython x || python3 x\n[ -z "${SCRATCH:-}" ] || mkdir -p "$SCRATCH"\nmkdir -p outputs'),
     "modules in comments": (WORKFLOW, END, "# python -m my_gpu_project.later\n"),
+    "files that a command writes": (MAIN, *key('"postCreateCommand": "uv export -o all.txt && pip install -r all.txt"')),
     "files that only this machine has": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: [.devcontainer/host.env, .env]"),
     "a machine in the network": (HOST_ENV, END, "\nHTTPS_PROXY=http://proxy:3128\n"),
     "imports that may fail, and modules that a build writes": (TRAIN, END, "\n\ntry:\n    import flash_attn\nexcept ImportError:\n    from .none import x\nfrom . import _version\nfrom .a_pb2 import A\nimport my_gpu_project.config\nfrom .model import *\nif False:\n    from .later import y\n"),
@@ -477,6 +499,11 @@ LEGAL = {
     "the label of every Job": (KUBERNETES, re.compile(r"  selector:\s+\S+: \S+\n"), "  selector: {job-name: a}\n"),
     "without Compose: sizes that have no effect": (MAIN, *flag("--shm-size=8gb")),
     "merged more than once": (COMPOSE, re.compile(r"\nservices:\n([\s\S]*)\Z"), r"\nx-a: &a {A: 1}\nservices:\n  own:\n    image: a\n    environment: &b\n      <<: *a\n      A: 2\n\1\nx-b:\n  <<: *b\n"),
+    "a service with `gpus:`": (COMPOSE, "\nservices:\n", "\nservices:\n  all: {image: a, gpus: all}\n  one: {image: a, gpus: [{driver: nvidia, count: 1}]}\n"),
+    "images by all their names": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: 'redis:8-Alpine'}\n  b: {image: 'Registry.local:5000/a/b@sha256:0A'}\n  c: {image: '${REGISTRY}/A'}\n  d: {build: 'https://github.com/a/b.git#main'}\n"),
+    "signs that begin no comment": ("Dockerfile", END, '\nENV A="b # c" D=e#f\n'),
+    "root's packages, and a longer PATH": ("Dockerfile", END, "\nENV PATH=/opt/tools/bin:$PATH\nUSER root\nRUN apt-get update\nRUN apt-get -y install ffmpeg\nUSER ${USER_UID}\n"),
+    "a GPU in both": (KUBERNETES, "memory: 16Gi\n", "memory: 16Gi\n              nvidia.com/gpu: 1\n"),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
 }  # fmt: skip
 
@@ -609,6 +636,24 @@ def test_services_with_the_image_of_dev_have_it_without_a_gpu_too() -> None:
     assert places() == [], "it starts only if asked for"
 
 
+def test_what_a_service_with_a_gpu_needs_is_said(projects: list[Path]) -> None:
+    """`gpus:` a Compose that knows it, and any request a GPU."""
+    for request, named in (("gpus: all", ["2.30", "gpus: !reset"]), ("profiles: [a], gpus: all", ["2.30"]), ("", [])):
+        with edited(projects[0], COMPOSE, "\nservices:\n", f"\nservices:\n  serve: {{image: a, {request}}}\n"):
+            validation = Validation(projects[0])
+            assert validation.problems() == []
+            assert len(validation.notices) == len(named)
+            assert all(word in notice for word, notice in zip(named, validation.notices))
+
+
+def test_lines_of_the_users_settings_that_are_ignored(projects: list[Path]) -> None:
+    settings = projects[0] / ".env"
+    for text, found in (('# a\n\nexport A=b # c\nB = "d e"\n', []), ("A=b\nGPUS: 0\nC\n", [("line 2", ".env")])):
+        settings.write_text(text, encoding="utf-8")
+        assert [(problem.place, problem.file) for problem in Validation(projects[0]).problems()] == found
+    settings.unlink()
+
+
 def test_imports_from_the_wheel(projects: list[Path], tmp_path: Path) -> None:
     project = shutil.copytree(projects[0], tmp_path / "project")
     assert vendor.put(writer.for_project(ROOT / "gpukit"), project) and Validation(project).problems() == []
@@ -640,7 +685,10 @@ def test_a_renamed_package_is_one_problem(projects: list[Path]) -> None:
     """Whoever starts its programs."""
     folder = projects[0] / "src/my_gpu_project"
     other = folder.rename(folder.with_name("finetune"))
+    copied = "\nCOPY src/my_gpu_project/model.py ./\nWORKDIR /workspace"
     try:
+        with edited(projects[0], "Dockerfile", "\nWORKDIR /workspace", copied):
+            assert len(Validation(projects[0]).problems()) == 1
         (problem,) = Validation(projects[0]).problems()
         assert "package_name=finetune" in problem.remedy and WORKFLOW in problem.what
     finally:

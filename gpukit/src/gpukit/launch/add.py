@@ -101,6 +101,10 @@ def apply(project: Project, text: str, packages: list[str], native: bool = False
             raise RefusalError(f"{name} is part of the environment's PyTorch, which only `./launch update` changes.")
         if pyproject.matches(name, project.stack.get("protected", [])):
             why = "comes with the base image and cannot be changed: choose another base to get another version"
+            if native:
+                why = (
+                    f"comes with the image's base, and the image installs the same {dependencies.edited(project.root)}"
+                )
             raise RefusalError(f"{name} {why}.")
         present = [
             value for value in dependencies.editor(project.root, text).values() if pyproject.name_of(value) == name

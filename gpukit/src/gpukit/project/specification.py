@@ -143,7 +143,6 @@ RUN_MOUNT_TYPES = "bind cache tmpfs secret ssh"
 RUN_MOUNT = (
     "type source src from target dst destination readonly ro readwrite rw id sharing mode uid gid required size env"
 )
-RUN_MOUNT_SHARING = "shared private locked"
 
 # The long options of #SBATCH lines: sbatch(1) of Slurm 22.05.8 (read 2026-11-25), and later ones that resemble them.
 SBATCH = (

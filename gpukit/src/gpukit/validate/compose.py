@@ -169,6 +169,19 @@ def gpus(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in devices if "gpu" in (each.get("capabilities") or []) or each.get("driver") == "cdi"]
 
 
+def notices(base: Mapping[str, Any], both: Mapping[str, Any]) -> Iterator[str]:
+    """What services of the user's own need: a Compose that knows `gpus:`, and a GPU.
+
+    https://github.com/compose-spec/compose-spec/blob/main/05-services.md#gpus (read 2026-11-26; 2.26.1 was tried)
+    """
+    for name, entry in both["services"].items():
+        if (base["services"].get(name) or {}).get("gpus"):
+            yield f"{COMPOSE}: `gpus:` of the service {name} needs Compose 2.30: an older one starts it without a GPU."
+        section = "deploy" if gpus(entry) else "gpus" if entry.get("gpus") else ""
+        if section and not entry.get("profiles"):
+            yield f"{COMPOSE_CPU}: the service {name} requests a GPU. Not to: `{section}: !reset null`, or `profiles:`."
+
+
 def without_gpu(both: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[Problem]:
     """Services with the image of `dev`, as the queue of jobs, must have it without a GPU, too, and request none."""
     builds = {key: entry.get("build") for key, entry in base["services"].items()}
@@ -177,8 +190,10 @@ def without_gpu(both: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[Pr
         if key == "dev" or not builds["dev"] or builds.get(key) != builds["dev"] or entry.get("profiles"):
             continue  # dev is compared with the configuration, and a service with a profile starts only if asked for
         differing = [name for name, value in dev.items() if arguments(entry).get(name) != value]
-        if gpus(entry):
-            yield Problem(COMPOSE_CPU, f"/services/{key}/deploy", "requests a GPU", "write `deploy: !reset null`")
+        if gpus(entry) or entry.get("gpus"):
+            section = "deploy" if gpus(entry) else "gpus"
+            remedy = f"write `{section}: !reset null`"
+            yield Problem(COMPOSE_CPU, f"/services/{key}/{section}", "requests a GPU", remedy)
         elif differing:
             what = f"differs from the service dev in {', '.join(differing)}, so that another image is built"
             yield Problem(COMPOSE_CPU, f"/services/{key}/build/args", what, "make them the same")
@@ -255,6 +270,10 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
 def sources(key: str, entry: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     """Folders of the project that a service mounts, and that nothing creates: Docker would, as root."""
     script = (project / INITIALIZE).read_text(encoding="utf-8")
+    build = entry.get("build") or {}
+    context = build if isinstance(build, str) else build.get("context") or "."
+    if not re.search(r"[$:~]", context) and not (project / context).is_dir():
+        yield Problem(COMPOSE, f"/services/{key}/build", f"there is no folder {context}", "correct it, or create it")
     for mount in mounts(entry):
         source = str(mount.get("source") or "")
         folder = source.removeprefix("./")
@@ -263,13 +282,3 @@ def sources(key: str, entry: Mapping[str, Any], project: Path) -> Iterator[Probl
         if inside and not (project / folder).exists() and not made:
             what = f"does not create {folder}, which the service {key} mounts"
             yield Problem(INITIALIZE, "", what, f"add the line `mkdir -p {folder}`, or create the folder")
-
-
-def unknown_services(base: Mapping[str, Any], over: Mapping[str, Any]) -> Iterator[Problem]:
-    """Services of compose.cpu.yaml that only resemble one of compose.yaml."""
-    for name in over["services"]:
-        meant = alike(name, base["services"])
-        if meant and name not in base["services"]:
-            yield Problem(
-                COMPOSE_CPU, f"/services/{name}", f"{COMPOSE} has no such service", f"did you mean `{meant}`?"
-            )

@@ -42,6 +42,7 @@ ANSWERS = ".copier-answers.yml"
 LAUNCH = "launch"
 WHEELS = ("vendor", ".gpukit")
 APT = "apt.txt"
+DOTENV = ".env"
 PINS = "requirements.txt"  # the versions of all packages, if the project has it
 REQUIRED = (MAIN, INITIALIZE, STACK, DOCKERFILE, ".dockerignore", ".gitignore", LAUNCH, PYPROJECT)
 OPTIONAL = (
@@ -63,6 +64,10 @@ SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
 PATTERNS = (SLURM, *SCHEMAS, ".vscode/*.json", ".github/workflows/*.yml", ".devcontainer/*.sh")
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 UNIX = (*SCRIPTS, APT)  # no program reads these with the line ends of Windows
+# What a command begins with that runs or reads a file of the project
+OWN_FILE = re.compile(
+    r"(?:(?:bash|sh|python3?|(?:uv )?pip3? install -r) |(?=[\w.-]+/))(?:\./)?([\w./-]+\.(?:sh|py|txt))(?=\s|$)"
+)
 PROSE = ("README.md", STACK, ANSWERS)  # these, and what is of each project, have no lines of the template
 NO_MARK = (*UNIX, STACK, PYPROJECT)  # nor these with a byte order mark
 
@@ -173,6 +178,27 @@ def batch_options(text: str) -> dict[str, str]:
     return found
 
 
+def batch(project: Path, options: Mapping[str, str]) -> Iterator[Problem]:
+    """One task on each node, as torchrun starts a node's processes, and a folder for the log."""
+    folder = options.get("output", "").rpartition("/")[0]
+    if "%" not in folder and not (project / folder).is_dir():
+        what = f"Slurm does not create the folder {folder}, and without it, the job fails and has no log"
+        yield Problem(SLURM, "/output", what, "write cluster/%j.log, or create the folder and a file in it for git")
+    tasks = options.get("ntasks-per-node", "1")
+    if tasks != "1" and "torchrun" in (project / SLURM).read_text(encoding="utf-8"):
+        what = f"is {tasks}, and each task runs torchrun, which starts a process for each GPU"
+        yield Problem(SLURM, "/ntasks-per-node", what, "write 1")
+
+
+def numbers(project: Path, name: str) -> Iterator[Problem]:
+    """Versions that YAML reads as numbers: 3.10 is 3.1."""
+    for number, line in enumerate((project / name).read_text(encoding="utf-8").splitlines(), 1):
+        match = re.match(r"[\s-]*python[\w-]*:.*?[\s\[,](\d+\.\d*0)\s*(?:[,\]#]|$)", line)
+        if match:
+            what = f"{match[1]} is the number {float(match[1])}"
+            yield Problem(name, f"line {number}", what, f'write "{match[1]}", with its quotes')
+
+
 def system_packages(project: Path) -> Iterator[Problem]:
     """apt.txt, as the Dockerfile reads it: names of packages, perhaps with versions, and options of apt-get."""
     for number, line in enumerate(located(APT, project).read_text(encoding="utf-8").splitlines(), 1):
@@ -229,14 +255,8 @@ def wheel(project: Path) -> Iterator[Problem]:
 
 def answers(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """What `./launch update` needs; an answer is changed by an update, not in the file."""
-    known = ("_src_path", "_commit")  # a template outside of git has no commit
-    misspelled = {alike(key, known): key for key in content if key.startswith("_") and key not in known}
-    for key in known:
-        if key in misspelled:
-            what = "is not a key that ./launch update reads"
-            yield Problem(ANSWERS, f"/{misspelled[key]}", what, f"did you mean `{key}`?")
-        elif key == "_src_path" and key not in content:
-            yield Problem(ANSWERS, f"/{key}", "is missing, and ./launch update needs it", RESTORE)
+    if "_src_path" not in content:
+        yield Problem(ANSWERS, "/_src_path", "is missing, and ./launch update needs it", RESTORE)
     answered = [content.get("hardware"), *(content.get("also_on") or [])]
     hardware = list(dict.fromkeys(answered))  # the main machine may be among the others
     if hardware != [*stack["targets"]]:
@@ -252,6 +272,13 @@ def host_env(project: Path) -> Iterator[Problem]:
         if name and not name.startswith("#") and not re.fullmatch(r"[A-Za-z_]\w*", name):
             what = "the name of a variable has letters, digits, and _ only, and nothing stands before it"
             yield Problem(HOST_ENV, f"line {number}", what, "write NAME, or NAME=VALUE")
+
+
+def dotenv(project: Path) -> Iterator[Problem]:
+    for number, line in enumerate(located(DOTENV, project).read_text(encoding="utf-8-sig").splitlines(), 1):
+        if not re.match(r"\s*(#|$|(export\s+)?[A-Za-z_]\w*\s*=)", line):
+            yield Problem(DOTENV, f"line {number}", "is not NAME=VALUE, so that ./launch ignores it", "correct it")
+            return
 
 
 # What a configuration says of other files
@@ -319,12 +346,13 @@ def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
 
 
 def lifecycle(project: Path, name: str, raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """The script of the project with which a command of the configuration begins."""
-    for key, command in raw.items():
-        text = command if isinstance(command, str) and key != "initializeCommand" else ""
-        script = re.match(r"(?:bash |sh |python3? )?(?:\./)?((?:[\w.-]+/)+[\w.-]+\.(?:sh|py))(?=\s|$)", text)
-        if script and not (project / script[1]).is_file():
-            yield Problem(name, f"/{key}", f"{script[1]} does not exist", "correct the path, or create the file")
+    """The script, or the requirements, of the project with which a command of the configuration begins."""
+    for key in [key for key in raw if key.endswith("Command") and key not in ("initializeCommand", "overrideCommand")]:
+        commands = raw[key].values() if isinstance(raw[key], dict) else [raw[key]]
+        for text in [each if isinstance(each, str) else " ".join(each) for each in commands]:
+            file = OWN_FILE.match(text)
+            if file and not (project / file[1]).is_file():
+                yield Problem(name, f"/{key}", f"{file[1]} does not exist", "correct the path, or create the file")
 
 
 def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: Mapping[str, Any]) -> Iterator[Problem]:
@@ -395,6 +423,17 @@ def requirements(project: Path) -> Iterator[Problem]:
             if not re.search(r"[@(]", requirement):
                 what = f"`{requirement}` is not a requirement"
                 yield Problem(PYPROJECT, "/project/dependencies", what, "write it as `einops>=0.8`")
+
+
+def extras(project: Path, content: Mapping[str, Any]) -> Iterator[Problem]:
+    """The extras that workflows install: uv refuses one that is not there."""
+    known = content["project"].get("optional-dependencies", {})
+    for path in sorted(project.glob(".github/workflows/*.yml")):
+        for name in re.findall(r"-r pyproject\.toml\b.* --extra[ =]([\w-]+)", path.read_text(encoding="utf-8")):
+            if name not in known:
+                what = f"is missing, and {path.name} installs it"
+                remedy = f"add it, or remove `--extra {name}` there"
+                yield Problem(PYPROJECT, f"/project/optional-dependencies/{name}", what, remedy)
 
 
 def versions(project: Path, content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:

@@ -15,7 +15,6 @@ from gpukit.project.specification import (
     INSTRUCTION_FLAGS,
     INSTRUCTIONS,
     RUN_MOUNT,
-    RUN_MOUNT_SHARING,
     RUN_MOUNT_TYPES,
 )
 from gpukit.validate import secrets
@@ -116,7 +115,8 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
         for name, value in re.findall(r"(\w+)=[\"']?([^\s\"']+)", step.rest) if step.name in ("ENV", "ARG") else ():
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
     yield from entrypoint(steps)
-    yield from copies(project, steps)
+    yield from copies(project, steps, stack)
+    yield from packages(steps)
     yield from installs(steps, stack)
     yield from architectures(steps, stack)
 
@@ -148,6 +148,12 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
             except ValueError:
                 what = f"the list of {step.name} is not JSON"
                 return Problem(DOCKERFILE, f"line {step.line}", what, 'write it as ["one", "two"]')
+        elif step.name in EXPANDED and re.search(r"\s#(\s|$)", re.sub(r"'[^']*'|\"[^\"]*\"", "", step.rest)):
+            what = f"the comment is part of {step.name}"
+            return Problem(DOCKERFILE, f"line {step.line}", what, "give it a line of its own, above")
+        elif step.name == "ENV" and re.match(r"PATH[= ](?!.*(\$\{?PATH|/usr/bin))", step.rest):
+            what = "the programs of the base image are not on this PATH"
+            return Problem(DOCKERFILE, f"line {step.line}", what, "end it with `:$PATH`")
         elif step.name in ("ENV", "LABEL") and re.match(r"\w+\s+=", step.rest):
             return Problem(DOCKERFILE, f"line {step.line}", f"{step.name} has a space before its =", "write NAME=VALUE")
         elif step.name in ("COPY", "ADD") and len(words) < 2 and not step.rest.startswith("["):
@@ -162,6 +168,10 @@ def unreadable(steps: list[Instruction]) -> Problem | None:
     commands = {step: re.sub(r"^(?:--\S+\s+)*", "", step.rest) for step in runs}
     if any(step.name == "SHELL" for step in steps):
         return None
+    for step, command in commands.items():
+        if re.search(r"(^|&&|;)\s*source\s", re.sub(r"'[^']*'|\"[^\"]*\"", "", command)):
+            what = "`source` is a command of bash, and RUN uses sh"
+            return Problem(DOCKERFILE, f"line {step.line}", what, "write `. FILE`")
     try:
         shell(" ;\n".join(commands.values()), "sh")  # all at once: each takes time
     except ValueError:
@@ -183,8 +193,6 @@ def wrong_flag(steps: list[Instruction]) -> Problem | None:
             fields = dict(pairs)
             asked = [(name, INSTRUCTION_FLAGS[step.name], f"{step.name} has no flag --{name}")]
             asked += [(key, RUN_MOUNT, f"a mount has no field `{key}`") for key in fields]
-            sharing = fields.get("sharing", "locked")
-            asked.append((sharing, RUN_MOUNT_SHARING, f"a cache has no sharing={sharing}"))
             for word, known, what in asked:
                 meant = alike(word, known.split())
                 if meant and word not in known.split():
@@ -265,9 +273,10 @@ def ignored(project: Path) -> Iterator[Problem]:
             yield Problem(name, "", f"does not keep .env, with its secrets, from {where}", "add the line `/.env` again")
 
 
-def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
+def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """What COPY takes from the project must be there, and must not be kept from the build by .dockerignore."""
     rules = patterns(located(".dockerignore", project))
+    package = f"src/{stack.get('package')}"
     for step in steps:
         if step.name not in ("COPY", "ADD") or "--from=" in step.rest or step.rest.startswith("["):
             continue
@@ -275,7 +284,12 @@ def copies(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
             pattern = source.removeprefix("./").strip("/")
             if re.search(r"\$|://|<<|\[", pattern):
                 continue  # a variable, an address, or a file that may be missing (`requirements.tx[t]`)
-            if not re.search(r"[*?]", pattern) and not (project / pattern).exists():
+            if pattern.startswith(f"{package}/") and not (project / package).is_dir():
+                continue  # the package is renamed, which is reported
+            if pattern.startswith("../"):
+                what = f"{source} is outside of the project, which is all that a build gets"
+                yield Problem(DOCKERFILE, f"line {step.line}", what, "copy it into the project, or mount it")
+            elif not re.search(r"[*?]", pattern) and not (project / pattern).exists():
                 yield Problem(pattern, "", f"is missing, and the Dockerfile copies it (line {step.line})", RESTORE)
             elif excluded(pattern.replace("*", "x"), rules):
                 what = f"keeps {source} from the build, and the Dockerfile copies it (line {step.line})"
@@ -320,6 +334,26 @@ def excluded(name: str, rules: list[str]) -> bool:
         if any(fnmatch.fnmatchcase(each, pattern.replace("**/", "")) for each in parents):
             out = not rule.startswith("!")
     return out
+
+
+def packages(steps: list[Instruction]) -> Iterator[Problem]:
+    """apt-get as a user, and without the lists of packages, which the base images do not contain."""
+    user = "root"
+    lists = False
+    for step in final(steps):
+        user = step.rest.split(":")[0] if step.name == "USER" else user
+        command = step.rest if step.name == "RUN" else ""
+        kept = "/var/lib/apt/lists" not in command  # a mount, or removed
+        lists = lists or (kept and bool(re.search(r"\bapt(-get)? .*\bupdate\b", command)))
+        installs = re.search(r"(?<!sudo )\bapt(?:-get)? (?:-\S+ )*install\b", command)
+        what = ""
+        if installs and user not in ("root", "0"):
+            what = f"apt-get needs root, and the user is {user} here"
+        elif installs and kept and not lists:
+            what = "apt-get knows no packages without `apt-get update`"
+        if what:
+            yield Problem(DOCKERFILE, f"line {step.line}", what, "list the packages in apt.txt instead")
+            return
 
 
 def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterator[Problem]:

@@ -152,6 +152,7 @@ class Validation:
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
+            self.add(files.extras, self.project, pyproject)
             self.notices += source.undeclared(self.project, pyproject, scripts)
         self.compare_with_stack(configs, pyproject, stack)
         if self.yaml and not is_adopted(self.project):
@@ -232,6 +233,8 @@ class Validation:
             self.add(files.wheel, self.project)
         if self.path(files.APT).is_file() and files.APT not in self.unreadable:
             self.add(files.system_packages, self.project)
+        if self.path(files.DOTENV).is_file():
+            self.add(files.dotenv, self.project)
         if self.path(HOST_ENV).is_file() and HOST_ENV not in self.unreadable:
             self.add(files.host_env, self.project)
             self.add(secrets.host_env, self.project, place(self.project, HOST_ENV))
@@ -244,13 +247,15 @@ class Validation:
             if name.startswith(".vscode/"):
                 self.content(name, devcontainer.parse)
             elif name == files.SLURM:
-                self.content(name, files.batch_options, "sbatch")
+                self.add(files.batch, self.project, self.content(name, files.batch_options, "sbatch"))
             elif name.endswith((".yml", ".yaml")) and name not in (COMPOSE, COMPOSE_CPU) and self.yaml:
                 from gpukit.validate import compose
 
                 schema = "workflow" if name.startswith(".github/") else files.SCHEMAS.get(name, "")
                 kind = "SafeLoader" if name in files.SCHEMAS else "BaseLoader"
                 content = self.content(name, partial(compose.parse, kind=kind, several=schema == "kubernetes"), schema)
+                if content and schema == "workflow":
+                    self.add(files.numbers, self.project, name)
                 if name == files.ANSWERS:
                     self.add(files.answers, content, stack)
 
@@ -348,10 +353,10 @@ class Validation:
             return
         self.add(compose.unended, COMPOSE_CPU, over)
         self.add(secrets.compose, COMPOSE_CPU, over)
-        self.add(compose.unknown_services, base, over)
         both = self.sound(COMPOSE_CPU, compose.merged(base, over))
         self.apply_schema(COMPOSE_CPU, both, "compose")
         self.add(compose.without_gpu, self.sound(COMPOSE_CPU, both), base)
+        self.notices += compose.notices(base, both) if self.sound(COMPOSE_CPU, both) else []
         self.agreement(CPU, configs, COMPOSE_CPU, self.sound(COMPOSE_CPU, both))
 
     def agreement(self, name: str, configs: Mapping[str, Any], file: str, content: Any) -> None:

@@ -1,6 +1,6 @@
 """Problems found by a JSON schema, with the remedy that the schema states.
 
-A schema of ours has three keywords more than JSON Schema:
+A schema of ours has four keywords more than JSON Schema:
 
     remedy      what to do if the rule fails
     format      one of formats.py
@@ -8,6 +8,7 @@ A schema of ours has three keywords more than JSON Schema:
                 of a mapping must stand in the mapping:
                 `under` (the places: their keys, or their values), `also` (other names), `part` (a pattern for the
                 names in a text), `only` ("alike": if it resembles one that is there; "if any": if any is there)
+    same        places, each as a list of keys, whose values must be equal where they are there
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 from gpukit.project.keys import values
@@ -44,12 +46,17 @@ def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any) -> Iter
                 cause = ValueError(f"did you mean `{meant}`?") if meant else None
                 yield jsonschema.ValidationError(f"{name} is not declared under {where}:", cause=cause)
 
+    def same(_: Any, places: list[list[str]], instance: Any, __: Any) -> Iterator[Any]:
+        found = [reduce(lambda inner, step: (inner or {}).get(step), place, instance) for place in places]
+        if len({str(value) for value in found if value is not None}) > 1:
+            yield jsonschema.ValidationError(f"{' and '.join('/'.join(place) for place in places)} differ")
+
     checker = jsonschema.FormatChecker(formats=())
     for name, check in FORMATS.items():
         checker.checks(name, raises=ValueError)(
             lambda text, check=check: not isinstance(text, str) or check(text) or True
         )
-    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"declared": declared})
+    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"declared": declared, "same": same})
     return kind(definition, format_checker=checker).iter_errors(content)
 
 
@@ -88,7 +95,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
         what = "is empty"
     elif kind in ("not", "anyOf", "oneOf"):
         what = "is not allowed"
-    elif kind == "declared":
+    elif kind in ("declared", "same"):
         what = error.message
         remedy = str(error.cause or remedy)
     elif kind == "format":

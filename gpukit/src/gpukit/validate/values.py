@@ -17,7 +17,8 @@ from gpukit.project.messages import alike
 from gpukit.project.specification import LIMITS, MOUNT, MOUNT_TYPES
 
 LEAST = {"--memory": 6 << 20, "--shm-size": 4096}  # bytes: what Docker accepts, and a page; 0 is no limit
-HOME = "begins with ~, which only a shell replaces: write ${localEnv:HOME}"
+SHELL = re.compile(r"^~|\$\w")
+REPLACED = "has ~ or $NAME, which only a shell replaces: write ${localEnv:HOME}"
 PORTS = r"\d{1,5}(?:-\d{1,5})?"
 ADDRESS = r"\[[\da-f:.]+\]|[\da-f:.]+|localhost"
 # The form of values: a pattern, and what it stands for.
@@ -30,6 +31,7 @@ FORMS = {
     "": (r"1|t|true|0|f|false", "true or false"),
     "--ipc": (r"|none|private|shareable|host|container:.+|ns:.+", "host, private, shareable, none, or container:NAME"),
     "--env": (r"[^=]+(?:=.*)?", "NAME or NAME=VALUE"),
+    "--cpuset-cpus": (r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*", "CPUs as in 0-7 or 0,2"),
     "--name": (r"[\da-z][\w.-]+", "letters, digits, _, . and - only"),
     "--add-host": (r"[^:=]+[:=].+", "NAME:ADDRESS"),
     "--device": (r"/[^:]+(?::/[^:]+)?(?::[rwm]+)?|[\w.-]+/[\w.-]+=[^,]+", "/dev/NAME, or nvidia.com/gpu=0"),
@@ -106,8 +108,8 @@ def wrong_mount(mount: Mapping[str, Any]) -> str:
         return f"a mount has the target {target}, which is not a path that begins with /" if target else NO_TARGET
     if mount["type"] == "bind" and not source:
         return f"the mount at {target} has no source"
-    if source.startswith("~"):
-        return f"the source of the mount at {target} {HOME}"
+    if SHELL.search(source):
+        return f"the source of the mount at {target} {REPLACED}"
     if mount["type"] == "bind" and not re.match(r"[/$.]|[A-Za-z]:[\\/]", source):
         return f"the mount at {target} has the source {source}, which is not a path that begins with /"
     if mount["type"] == "volume" and source.startswith(("/", ".")):
@@ -123,8 +125,8 @@ def wrong_volume(value: str) -> str:
     target = parts[min(1, len(parts) - 1)]
     if len(parts) > 3:
         return f"--volume is {value}, which has more than SOURCE:TARGET:OPTIONS"
-    if value.startswith("~"):
-        return f"--volume {value} {HOME}"
+    if SHELL.search(value):
+        return f"--volume {value} {REPLACED}"
     return "" if target.startswith("/") else f"--volume is {value}, and its target is not a path that begins with /"
 
 
