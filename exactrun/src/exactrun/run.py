@@ -19,6 +19,7 @@ import atexit
 import builtins
 import contextlib
 import copy
+import hashlib
 import io
 import signal
 import sys
@@ -48,6 +49,7 @@ from exactrun.ranks import Ranks
 from exactrun.seeds import KINDS
 from exactrun.settings import Settings, changed, different, in_words, optimizer_settings
 from exactrun.state import (
+    COMPILED,
     capture,
     generators_now,
     like,
@@ -677,6 +679,7 @@ class Run:
                 "made_with": self._made_with,
                 "began_with": self._began_with or {},
                 "values": self._values_now(),
+                "own": self._own_states(),
                 "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
             },
             "this run",
@@ -732,7 +735,30 @@ class Run:
             return [mine]
         file = io.BytesIO()
         torch.save(mine, file)
-        return [torch.load(io.BytesIO(one), weights_only=True) for one in self.ranks.gather(file.getvalue())]
+        files = map(io.BytesIO, self.ranks.gather(file.getvalue()))
+        return [torch.load(one, map_location="cpu", weights_only=True) for one in files]
+
+    def _own_states(self) -> dict[str, Any]:
+        """What differs from the first rank's: buffers, generators, counts. Parameters and optimizers do not differ."""
+        if self.ranks.world == 1:
+            return {}
+        states = dict[str, Any]()
+        for name, one in self._objects.items():
+            if isinstance(one, Optimizer):
+                continue
+            state = capture(one, name)
+            if isinstance(one, nn.Module):
+                same = {key.replace(COMPILED, "") for key, _ in unwrapped(one).named_parameters(remove_duplicate=False)}
+                state = {key: each for key, each in state.items() if key not in same and not shards.is_shard(each)}
+            if not shards.has_shards(state):
+                states[name] = plain(state, name)
+        digests = dict[str, bytes]()
+        for name, state in states.items():
+            file = io.BytesIO()
+            torch.save(state, file)
+            digests[name] = hashlib.sha256(file.getbuffer()).digest()
+        first = self.ranks.share(digests)
+        return {name: state for name, state in states.items() if digests[name] != first.get(name)}
 
     def _about(self) -> dict[str, Any]:
         modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
@@ -798,10 +824,14 @@ class Run:
                 f"{saved.path} has no {name}: resume with the script that saved it, {checkpoint.NEW_RUN}."
             )
         state = restored(saved.state["kept"][name])
+        own = copy.deepcopy(self._mine.get("own", {}).get(name))
         if isinstance(one, nn.Module):
             wanted = {name: checkpoint.fingerprint(unwrapped(one))}
             checkpoint.compare(saved.path, saved.about, wanted)
             state |= saved.weights if name == "model" else {}
+            state |= own or {}
+        elif own is not None:
+            state = own
         put_back(one, state, name)
         if isinstance(one, nn.Module):
             set_modes(one, self._mine.get("modes", {}).get(name))

@@ -229,7 +229,7 @@ class _Walk:
         for path, each in module.named_modules(prefix=place.name):
             self.seen[id(each)] = each
             for name, one in vars(each).items():
-                if name not in BASE and not callable(one):
+                if name not in BASE and not name.startswith("__") and not callable(one):  # "__": of FSDP
                     inner = path.removeprefix(place.name)[1:]
                     owner = f'{place.name}.get_submodule("{inner}")' if inner else place.name
                     how = _register(name) if isinstance(one, Tensor) else f'`run.variables(vars({owner}), "{name}")`'
