@@ -81,7 +81,7 @@ class Loop:
     key: int = 0
     batches: Any = None
     entered: dict[str, Any] | None = None  # the generators when the present body began, if it may contain a loop
-    began: bool = False  # a body
+    began: int = -1  # the steps before the present body
     owned: dict[str, Any] = field(default_factory=dict)  # kept generators when the loop began, which a stream may use
     steps: int = 0  # in the present body
 
@@ -156,7 +156,7 @@ class Run:
         self.settings = settings or {}
         folder = Path(folder)
         if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
-            earlier._status = "failed"
+            earlier._note_error()
             with contextlib.suppress(CheckpointError):  # that its last save failed, which was said
                 earlier.finish()
         workers.watch_loaders()
@@ -195,6 +195,8 @@ class Run:
         self._due = False
         self._next_save = time.monotonic() + OFTEN
         self._optimizers = dict[str, Optimizer]()
+        self._kept_at = dict[str, int]()  # objects -> the steps before the one in which each was kept
+        self._restored = set[str]()  # objects
         self._stepped = dict[str, int]()  # kept optimizers -> the steps before the one in which each was stepped last
         self._made_with: dict[str, Settings] = {}  # of each kept optimizer, before it was restored
         self._kept_with: dict[str, Settings] = {}  # and after it was kept
@@ -244,6 +246,7 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
+            self._kept_at[name] = self._completed
             if isinstance(one, Optimizer) and not self._loops:
                 self._made_with[name] = optimizer_settings(one)
             if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
@@ -377,7 +380,7 @@ class Run:
                 loop.entered = None if loop.steps and not any(loop.inner) else self._drawing()
                 loop.inner = []
                 loop.steps = 0
-                loop.began = True
+                loop.began = self._completed
                 # What the loop's body kept the last time, it keeps again.
                 if self._values and any(one.loops >= place for one in self._values.values()):
                     self._values = {name: one for name, one in self._values.items() if one.loops < place}
@@ -465,7 +468,7 @@ class Run:
         loop.inner = []
         loop.steps = 0
         loop.entered = state["entered"]
-        loop.began = True
+        loop.began = self._completed
         if (batch := next(loop.batches, self)) is self:
             raise self._other_loops()
         self._draw_from(state["entered"])
@@ -475,7 +478,7 @@ class Run:
         """After the last epoch: save what followed its last step, unless that was already saved."""
         if self._is_over():
             pass  # the last step was saved
-        elif loop.began and self._completed and not self._pending:
+        elif loop.began >= 0 and self._completed and not self._pending:
             self._save([self._describe(loop)])
         elif self._completed:
             self.say("All epochs were completed before.")
@@ -499,7 +502,7 @@ class Run:
             self._report_left()
         if self._loops:
             self._count()
-        stepped = not self._optimizers or self._completed in self._stepped.values()
+        stepped = self._completed in self._stepped.values() or not (self._stepped or self._accumulates())
         self.settled = settled = stepped and all(loop.entered for loop in self._loops[:-1])
         self._completed += 1
         if self._stop is None:
@@ -529,6 +532,11 @@ class Run:
             name = signal.Signals(number).name
             self.say(f"{name}: saved step {self._completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
+
+    def _accumulates(self) -> bool:
+        """Whether there are gradients; until an optimizer makes its first step, as while a replay buffer is filled."""
+        groups = [group for one in self._optimizers.values() for group in one.param_groups]
+        return any(one.grad is not None for group in groups for one in group["params"])
 
     def _count(self) -> None:
         """Count the step in each loop."""
@@ -595,9 +603,15 @@ class Run:
         self.files.__exit__()
         self.check_saved()
 
+    def _note_error(self) -> None:
+        """Note how the run ended, if an error ended the script, or in a notebook the run's loop."""
+        error = getattr(sys, "last_value", None)
+        ended = error is not None and (not INTERACTIVE or (self._cut and error is not self._error))
+        if ended and self._status == "finished":
+            self._status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+
     def _at_exit(self) -> None:
-        if getattr(sys, "last_value", None) is not None:  # the error that ends the script
-            self._status = "failed"
+        self._note_error()
         try:
             self.finish()
         except CheckpointError as error:  # Python would print it, and exit with 0
@@ -621,8 +635,9 @@ class Run:
         """Before the first step ends: from here on, signals wait for the end of a step."""
         if self._pending:
             raise self._other_loops()
-        if lost := [name for name in self._mine.get("stepped", ()) if name not in self._objects]:
-            raise CheckpointError(f"{self.folder} was saved after a step of {lost[0]}: keep it before this loop, too.")
+        for name, kept_before in self._mine.get("stepped", {}).items():
+            if name not in self._restored and (kept_before or name not in self._objects):
+                raise CheckpointError(f"{self.folder} was saved after a step of {name}: keep it before this loop, too.")
         if text := checks.missing(self._objects):
             self.say(text)
         self.saved = None  # what is kept from now on starts with its own values
@@ -661,6 +676,7 @@ class Run:
             "batches": loop.batches.state(),
             "entered": loop.entered,
             "owned": loop.owned,
+            "began": loop.began,
         }
 
     def _save(self, loops: list[dict[str, Any]] | None = None) -> None:
@@ -668,6 +684,7 @@ class Run:
         began = time.monotonic()
         if loops is None:
             loops = [self._describe(loop) for loop in self._loops]
+        stepped = [name for name, step in self._stepped.items() if step == self._completed - 1]
         mine = plain(
             {
                 "loops": loops,
@@ -675,7 +692,7 @@ class Run:
                 "seeds": self.seeds,
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
-                "stepped": [name for name, step in self._stepped.items() if step == self._completed - 1],
+                "stepped": {name: bool(loops) and self._kept_at[name] < loops[-1]["began"] for name in stepped},
                 "made_with": self._made_with,
                 "began_with": self._began_with or {},
                 "values": self._values_now(),
@@ -833,6 +850,7 @@ class Run:
         elif own is not None:
             state = own
         put_back(one, state, name)
+        self._restored.add(name)
         if isinstance(one, nn.Module):
             set_modes(one, self._mine.get("modes", {}).get(name))
 

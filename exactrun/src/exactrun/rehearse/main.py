@@ -238,7 +238,10 @@ def found_in(rehearsal: Rehearsal) -> list[Found]:
     whole = rehearsal.whole(0)
     kills, enough = planned(whole[0])
     if not kills:
-        raise FailedError(f"{rehearsal.script.name} makes too few steps to be resumed: give it more.")
+        raise FailedError(
+            f"None of the first {rehearsal.steps} steps of {rehearsal.script.name} can be saved and resumed, since it "
+            "ends there or accumulates gradients: give it more, with --steps."
+        )
     found = [rehearsal.rehearse(whole, kills)]
     if not (enough or found[0].failed or found[0].difference.step):
         rows = compare.steps(whole[0]).values()
