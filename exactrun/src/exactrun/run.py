@@ -431,6 +431,7 @@ class Run:
 
     def _next(self, batches: Any, epochs: bool) -> Any:
         if self._trial is not None and not self._trial.batch(self, None if epochs else batches.done):
+            next(batches, None)  # as before a `break`: a sampler's own generator is drawn from with the first batch
             raise StopIteration
         began = time.monotonic()
         batch = next(batches)

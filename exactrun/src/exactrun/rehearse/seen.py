@@ -280,7 +280,7 @@ class _Walk:
         """What is in its state_dict, or its attributes."""
         value = place.value
         inside: dict[Any, Any] = {}
-        if _has_state(value):
+        if _has_state(value) and not isinstance(value, DataLoader):  # one of torchdata would start to read
             try:
                 state = value.state_dict()
             except Exception:  # of a class of the user
