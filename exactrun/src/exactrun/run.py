@@ -121,7 +121,6 @@ class Run:
             cannot be used.
     """
 
-    source: Any = None  # the DataLoader, or other source, of the batches of the innermost loop
     settled = False  # the step can be saved: gradients are not accumulated, and a resumed run can enter the outer loops
     _trial: Any = None
 
@@ -351,7 +350,6 @@ class Run:
             raise self._other_loops()
         loop.batches = Items(source, position) if epochs else self._sources.begin(source, loop.key, position)
         if not isinstance(loop.batches, Items):
-            self.source = source
             self.progress.samples = (getattr(source, "batch_size", None) or 1) * self.ranks.world
         self._loops.append(loop)
         place = len(self._loops)
@@ -761,19 +759,17 @@ class Run:
         if self.ranks.world == 1:
             return {}
         states = dict[str, Any]()
+        digests = dict[str, bytes]()
         for name, one in self._objects.items():
             if isinstance(one, Optimizer):
                 continue
             state = capture(one, name)
             if isinstance(one, nn.Module):
                 same = {key.replace(COMPILED, "") for key, _ in unwrapped(one).named_parameters(remove_duplicate=False)}
-                state = {key: each for key, each in state.items() if key not in same and not shards.is_shard(each)}
-            if not shards.has_shards(state):
-                states[name] = plain(state, name)
-        digests = dict[str, bytes]()
-        for name, state in states.items():
+                state = {key: each for key, each in state.items() if key not in same}
+            states[name] = plain(shards.whole(state), name)
             file = io.BytesIO()
-            torch.save(state, file)
+            torch.save(states[name], file)
             digests[name] = hashlib.sha256(file.getbuffer()).digest()
         first = self.ranks.share(digests)
         return {name: state for name, state in states.items() if digests[name] != first.get(name)}

@@ -18,12 +18,6 @@ def is_shard(one: Any) -> bool:
     return isinstance(one, Tensor) and hasattr(one, "full_tensor")
 
 
-def has_shards(state: Any) -> bool:
-    """Whether there are shards in a state."""
-    inside = state.values() if isinstance(state, dict) else state if type(state) is list else ()
-    return is_shard(state) or any(map(has_shards, inside))
-
-
 def whole(state: Any, main: bool = True) -> Any:
     """The state with whole tensors on the CPU instead of shards; unless `main`, with None instead of shards."""
 

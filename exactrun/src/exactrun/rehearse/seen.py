@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from exactrun.checkpoint import CheckpointError
-from exactrun.seeds import KINDS, generator_state
+from exactrun.seeds import KINDS, source
 from exactrun.shards import local
 from exactrun.state import capture, generators_now, modes, unwrapped
 
@@ -208,7 +208,7 @@ class _Walk:
         if not place.whole and _can_be_kept(value):
             place = place._replace(remedy=_keep(place), whole=True)
         if isinstance(value, KINDS):
-            self.put(place.name, Value(_state(generator_state(value)), place.remedy))
+            self.put(place.name, Value(_state(source(value).state()), place.remedy))
         elif isinstance(value, CONTAINERS):
             self.container(place)
         elif isinstance(value, nn.Module):
