@@ -66,7 +66,8 @@ class Fits:
 
     def check(self, loss: Callable[..., torch.Tensor], *batch: Any) -> bool:
         """Whether `loss(*batch)` is the mean over the samples, each of which is computed alone; False if it cannot be
-        known, since the loss draws random numbers or there is a single sample. The model is in eval mode: BatchNorm compares samples.
+        known, since the loss draws random numbers or there is a single sample. The model is in eval mode: BatchNorm
+        compares samples.
 
         Raises:
             TrainingError: it is not.
