@@ -574,8 +574,9 @@ def _rank(rank: int, folder: Path, report: Report, port: int, sharded: bool) -> 
     model = fully_shard(network(), mesh=mesh) if sharded else DistributedDataParallel(network())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     sampler = DistributedSampler(Points())
+    own = numpy.random.default_rng(rank)
     run = Run(folder, save_steps=2)
-    run.keep(model=model, optimizer=optimizer)
+    run.keep(model=model, optimizer=optimizer, own=own)
     for epoch in run.epochs(range(3)):
         sampler.set_epoch(epoch)
         for i, (inputs, labels) in run.enumerate(DataLoader(Points(), 6, sampler=sampler)):
@@ -583,7 +584,8 @@ def _rank(rank: int, folder: Path, report: Report, port: int, sharded: bool) -> 
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            report(rank, epoch, i, loss.item(), random.random())
+            buffers = [one.sum().item() for one in model.buffers()]
+            report(rank, epoch, i, loss.item(), random.random(), own.random(), buffers)
             run.step(loss=loss)
     run.finish()
     os._exit(0)  # gloo may abort at exit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import random
 import subprocess
 import sys
@@ -118,6 +119,7 @@ def gradients(model: nn.Module) -> Tensor:
 
 def test_the_gradient_is_that_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "collect", lambda: 0)  # a tenth of a second each time
+    assert math.isnan(loss_of(Fits(Model(), most=2), batch_of(0)))  # as in PyTorch
     for size in range(4, 65):
         gauge = Gauge(failures=1 + (size > 15), where="forward" if size % 2 else "backward", after=size % 4 // 2)
         fits = Fits(Model(gauge), most=(size + 1) // 2)
@@ -221,7 +223,8 @@ def test_the_check_says_whether_the_loss_allows_it() -> None:
     fits = Fits(model)
     before = copy.deepcopy(model.state_dict())
     drawn = torch.get_rng_state()
-    assert fits.check(lambda x, y: cross_entropy(model(x), y), *batch_of(16))
+    for size, known in ((0, False), (1, False), (2, True), (16, True)):
+        assert fits.check(lambda x, y: cross_entropy(model(x), y), *batch_of(size)) == known
     assert not fits.check(lambda x, y: cross_entropy(model(x + torch.randn_like(x)), y), *batch_of(16))
     with pytest.raises(TrainingError, match="is the sum"):
         fits.check(lambda x, y: cross_entropy(model(x), y, reduction="sum"), *batch_of(16))

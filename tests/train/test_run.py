@@ -183,16 +183,17 @@ def test_two_steps_for_one_batch_are_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_waits_for_the_optimizer(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with Run(tmp_path / "x", save_steps=1) as run:
+    with Run(tmp_path / "x", save_steps=1, keep=9) as run:
         run.keep(model=model, optimizer=optimizer)
         for i, _ in run.enumerate(range(8)):
-            model(torch.rand(2)).backward()
+            if i > 1:  # before, a replay buffer is filled
+                model(torch.rand(2)).backward()
             if i % 3 == 2:
                 optimizer.step()
                 optimizer.zero_grad()
             run.step()
     saved = sorted(int(path.name[-8:]) for path in (tmp_path / "x/checkpoints").glob("step-*"))
-    assert saved == [3, 6]
+    assert saved == [1, 2, 3, 6]
 
 
 def test_a_signal_saves_and_stops(tmp_path: Path) -> None:
@@ -231,6 +232,16 @@ def test_a_tracker_learns_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Mo
                 signal.raise_signal(signal.SIGTERM)
             run.step()
     assert ended == ["finished", "failed", "stopped"]
+    monkeypatch.setattr("exactrun.run.INTERACTIVE", True)
+    for error in (None, ValueError(), KeyboardInterrupt(), ImportError()):  # the next cell with the folder ends the run
+        run = Run(tmp_path / "y")
+        for _ in run.enumerate(range(run.completed, run.completed + 1)):
+            run.step()
+            if not isinstance(error, ImportError):  # of a cell after the loop
+                break
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+    with Run(tmp_path / "y"):
+        assert ended[3:] == ["finished", "failed", "stopped", "finished"]
 
 
 def test_a_signal_during_a_save_ends_the_run_with_that_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,6 +482,29 @@ def test_an_optimizer_that_a_resumed_run_does_not_make_again_is_refused(tmp_path
     with pytest.raises(CheckpointError, match="sgd"):
         train(0, 1)
     train(0, 2)
+
+
+def test_an_optimizer_that_was_made_in_an_earlier_body_is_refused(tmp_path: Path) -> None:
+    def train() -> None:
+        model = nn.Linear(2, 1)
+        optimizer = None
+        with Run(tmp_path, save_steps=1) as run:
+            run.keep(model=model)
+            for step in run.epochs(range(9)):
+                if optimizer is None:
+                    optimizer = torch.optim.Adam(model.parameters())
+                    run.keep(adam=optimizer)
+                optimizer.zero_grad()
+                model(torch.ones(2)).backward()
+                optimizer.step()
+                run.step()
+                if step == 3:
+                    raise ValueError
+
+    with pytest.raises(ValueError):
+        train()
+    with pytest.raises(CheckpointError, match="adam: keep it before"):
+        train()
 
 
 @pytest.mark.parametrize("step_by_step", [True, False])

@@ -3,7 +3,7 @@
     run         a run of a training loop, which resumes exactly (passes, streams, state, shards, checks, settings)
     data        batches and samples whose random numbers depend only on a key (seeds, vector_math, workers)
     checkpoint  checkpoints that are verified when they are loaded (hashed)
-    folder      the folder of a run, its settings and versions (environment)
+    folder      the folder of a run, its settings and versions
     metrics     the metrics of a run, as JSON lines
     observer    what follows a run: trackers, a monitor
     progress    progress output

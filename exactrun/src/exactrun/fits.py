@@ -56,7 +56,8 @@ class Fits:
         while True:
             sizes = parts.even(total, self.most or total)
             split = parts.split(batch, sizes) if len(sizes) > 1 else [batch]
-            attempt = Attempt(self.model, [(size / total, part) for size, part in zip(sizes, split)])
+            shares = [size / total for size in sizes] if total else [1.0]
+            attempt = Attempt(self.model, list(zip(shares, split)))
             yield attempt
             if attempt.failed is None:
                 return
@@ -65,19 +66,23 @@ class Fits:
 
     def check(self, loss: Callable[..., torch.Tensor], *batch: Any) -> bool:
         """Whether `loss(*batch)` is the mean over the samples, each of which is computed alone; False if it cannot be
-        known, since the loss draws random numbers. The model is in eval mode: BatchNorm compares samples.
+        known, since the loss draws random numbers or there is a single sample. The model is in eval mode: BatchNorm
+        compares samples.
 
         Raises:
             TrainingError: it is not.
         """
+        total = parts.samples(batch)
+        if total < 2:
+            return False
         attempt = Attempt(self.model, [])
         training = [(one, one.training) for one in self.model.modules()]
         self.model.eval()
         try:
             whole = loss(*batch).item()
             again = loss(*batch).item()
-            total = parts.samples(batch)
-            sizes = [total - total // 3, total // 3]
+            second = max(1, total // 3)
+            sizes = [total - second, second]
             losses = [loss(*part).item() for part in parts.split(batch, sizes)]
         finally:
             for module, before in training:

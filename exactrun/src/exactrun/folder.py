@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from exactrun import checkpoint, environment
+import torch
+
+from exactrun import checkpoint
 from exactrun.checkpoint import DISK, Loaded
 from exactrun.errors import TrainingError
 from exactrun.ranks import Ranks
@@ -69,8 +74,17 @@ class Folder:
 
     def begin(self, settings: dict[str, Any]) -> None:
         """Record a start in run.json."""
+        versions = {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
         self.facts.setdefault("settings", as_json(settings))
-        self.facts.setdefault("starts", []).append(environment.start(as_json(settings)))
+        start = {
+            "at": datetime.now().astimezone().isoformat(timespec="milliseconds"),
+            "command": sys.argv,
+            "settings": as_json(settings),
+            "world": int(os.environ.get("WORLD_SIZE", "1")),
+            "versions": versions | {"gpu": gpu},
+        }
+        self.facts.setdefault("starts", []).append(start)
         self.keep()
 
     @classmethod

@@ -19,6 +19,7 @@ import atexit
 import builtins
 import contextlib
 import copy
+import hashlib
 import io
 import signal
 import sys
@@ -48,6 +49,7 @@ from exactrun.ranks import Ranks
 from exactrun.seeds import KINDS
 from exactrun.settings import Settings, changed, different, in_words, optimizer_settings
 from exactrun.state import (
+    COMPILED,
     capture,
     generators_now,
     like,
@@ -79,7 +81,7 @@ class Loop:
     key: int = 0
     batches: Any = None
     entered: dict[str, Any] | None = None  # the generators when the present body began, if it may contain a loop
-    began: bool = False  # a body
+    began: int = -1  # the steps before the present body
     owned: dict[str, Any] = field(default_factory=dict)  # kept generators when the loop began, which a stream may use
     steps: int = 0  # in the present body
 
@@ -119,7 +121,6 @@ class Run:
             cannot be used.
     """
 
-    source: Any = None  # the DataLoader, or other source, of the batches of the innermost loop
     settled = False  # the step can be saved: gradients are not accumulated, and a resumed run can enter the outer loops
     _trial: Any = None
 
@@ -154,7 +155,7 @@ class Run:
         self.settings = settings or {}
         folder = Path(folder)
         if INTERACTIVE and (earlier := _runs.get(folder.resolve())):
-            earlier._status = "failed"
+            earlier._note_error()
             with contextlib.suppress(CheckpointError):  # that its last save failed, which was said
                 earlier.finish()
         workers.watch_loaders()
@@ -193,6 +194,8 @@ class Run:
         self._due = False
         self._next_save = time.monotonic() + OFTEN
         self._optimizers = dict[str, Optimizer]()
+        self._kept_at = dict[str, int]()  # objects -> the steps before the one in which each was kept
+        self._restored = set[str]()  # objects
         self._stepped = dict[str, int]()  # kept optimizers -> the steps before the one in which each was stepped last
         self._made_with: dict[str, Settings] = {}  # of each kept optimizer, before it was restored
         self._kept_with: dict[str, Settings] = {}  # and after it was kept
@@ -242,6 +245,7 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
+            self._kept_at[name] = self._completed
             if isinstance(one, Optimizer) and not self._loops:
                 self._made_with[name] = optimizer_settings(one)
             if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
@@ -346,7 +350,6 @@ class Run:
             raise self._other_loops()
         loop.batches = Items(source, position) if epochs else self._sources.begin(source, loop.key, position)
         if not isinstance(loop.batches, Items):
-            self.source = source
             self.progress.samples = (getattr(source, "batch_size", None) or 1) * self.ranks.world
         self._loops.append(loop)
         place = len(self._loops)
@@ -375,7 +378,7 @@ class Run:
                 loop.entered = None if loop.steps and not any(loop.inner) else self._drawing()
                 loop.inner = []
                 loop.steps = 0
-                loop.began = True
+                loop.began = self._completed
                 # What the loop's body kept the last time, it keeps again.
                 if self._values and any(one.loops >= place for one in self._values.values()):
                     self._values = {name: one for name, one in self._values.items() if one.loops < place}
@@ -426,6 +429,7 @@ class Run:
 
     def _next(self, batches: Any, epochs: bool) -> Any:
         if self._trial is not None and not self._trial.batch(self, None if epochs else batches.done):
+            next(batches, None)  # as before a `break`: a sampler's own generator is drawn from with the first batch
             raise StopIteration
         began = time.monotonic()
         batch = next(batches)
@@ -463,7 +467,7 @@ class Run:
         loop.inner = []
         loop.steps = 0
         loop.entered = state["entered"]
-        loop.began = True
+        loop.began = self._completed
         if (batch := next(loop.batches, self)) is self:
             raise self._other_loops()
         self._draw_from(state["entered"])
@@ -473,7 +477,7 @@ class Run:
         """After the last epoch: save what followed its last step, unless that was already saved."""
         if self._is_over():
             pass  # the last step was saved
-        elif loop.began and self._completed and not self._pending:
+        elif loop.began >= 0 and self._completed and not self._pending:
             self._save([self._describe(loop)])
         elif self._completed:
             self.say("All epochs were completed before.")
@@ -497,7 +501,7 @@ class Run:
             self._report_left()
         if self._loops:
             self._count()
-        stepped = not self._optimizers or self._completed in self._stepped.values()
+        stepped = self._completed in self._stepped.values() or not (self._stepped or self._accumulates())
         self.settled = settled = stepped and all(loop.entered for loop in self._loops[:-1])
         self._completed += 1
         if self._stop is None:
@@ -527,6 +531,11 @@ class Run:
             name = signal.Signals(number).name
             self.say(f"{name}: saved step {self._completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
+
+    def _accumulates(self) -> bool:
+        """Whether there are gradients; until an optimizer makes its first step, as while a replay buffer is filled."""
+        groups = [group for one in self._optimizers.values() for group in one.param_groups]
+        return any(one.grad is not None for group in groups for one in group["params"])
 
     def _count(self) -> None:
         """Count the step in each loop."""
@@ -593,9 +602,15 @@ class Run:
         self.files.__exit__()
         self.check_saved()
 
+    def _note_error(self) -> None:
+        """Note how the run ended, if an error ended the script, or in a notebook the run's loop."""
+        error = getattr(sys, "last_value", None)
+        ended = error is not None and (not INTERACTIVE or (self._cut and error is not self._error))
+        if ended and self._status == "finished":
+            self._status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+
     def _at_exit(self) -> None:
-        if getattr(sys, "last_value", None) is not None:  # the error that ends the script
-            self._status = "failed"
+        self._note_error()
         try:
             self.finish()
         except CheckpointError as error:  # Python would print it, and exit with 0
@@ -619,8 +634,9 @@ class Run:
         """Before the first step ends: from here on, signals wait for the end of a step."""
         if self._pending:
             raise self._other_loops()
-        if lost := [name for name in self._mine.get("stepped", ()) if name not in self._objects]:
-            raise CheckpointError(f"{self.folder} was saved after a step of {lost[0]}: keep it before this loop, too.")
+        for name, kept_before in self._mine.get("stepped", {}).items():
+            if name not in self._restored and (kept_before or name not in self._objects):
+                raise CheckpointError(f"{self.folder} was saved after a step of {name}: keep it before this loop, too.")
         if text := checks.missing(self._objects):
             self.say(text)
         self.saved = None  # what is kept from now on starts with its own values
@@ -659,6 +675,7 @@ class Run:
             "batches": loop.batches.state(),
             "entered": loop.entered,
             "owned": loop.owned,
+            "began": loop.began,
         }
 
     def _save(self, loops: list[dict[str, Any]] | None = None) -> None:
@@ -666,6 +683,7 @@ class Run:
         began = time.monotonic()
         if loops is None:
             loops = [self._describe(loop) for loop in self._loops]
+        stepped = [name for name, step in self._stepped.items() if step == self._completed - 1]
         mine = plain(
             {
                 "loops": loops,
@@ -673,10 +691,11 @@ class Run:
                 "seeds": self.seeds,
                 "loaders": self._sources.generator_states(),
                 "generators": generators_now(),
-                "stepped": [name for name, step in self._stepped.items() if step == self._completed - 1],
+                "stepped": {name: bool(loops) and self._kept_at[name] < loops[-1]["began"] for name in stepped},
                 "made_with": self._made_with,
                 "began_with": self._began_with or {},
                 "values": self._values_now(),
+                "own": self._own_states(),
                 "modes": {name: modes(one) for name, one in self._objects.items() if isinstance(one, nn.Module)},
             },
             "this run",
@@ -732,7 +751,28 @@ class Run:
             return [mine]
         file = io.BytesIO()
         torch.save(mine, file)
-        return [torch.load(io.BytesIO(one), weights_only=True) for one in self.ranks.gather(file.getvalue())]
+        files = map(io.BytesIO, self.ranks.gather(file.getvalue()))
+        return [torch.load(one, map_location="cpu", weights_only=True) for one in files]
+
+    def _own_states(self) -> dict[str, Any]:
+        """What differs from the first rank's: buffers, generators, counts. Parameters and optimizers do not differ."""
+        if self.ranks.world == 1:
+            return {}
+        states = dict[str, Any]()
+        digests = dict[str, bytes]()
+        for name, one in self._objects.items():
+            if isinstance(one, Optimizer):
+                continue
+            state = capture(one, name)
+            if isinstance(one, nn.Module):
+                same = {key.replace(COMPILED, "") for key, _ in unwrapped(one).named_parameters(remove_duplicate=False)}
+                state = {key: each for key, each in state.items() if key not in same}
+            states[name] = plain(shards.whole(state), name)
+            file = io.BytesIO()
+            torch.save(states[name], file)
+            digests[name] = hashlib.sha256(file.getbuffer()).digest()
+        first = self.ranks.share(digests)
+        return {name: state for name, state in states.items() if digests[name] != first.get(name)}
 
     def _about(self) -> dict[str, Any]:
         modules = {name: unwrapped(one) for name, one in self._objects.items() if isinstance(one, nn.Module)}
@@ -798,11 +838,16 @@ class Run:
                 f"{saved.path} has no {name}: resume with the script that saved it, {checkpoint.NEW_RUN}."
             )
         state = restored(saved.state["kept"][name])
+        own = copy.deepcopy(self._mine.get("own", {}).get(name))
         if isinstance(one, nn.Module):
             wanted = {name: checkpoint.fingerprint(unwrapped(one))}
             checkpoint.compare(saved.path, saved.about, wanted)
             state |= saved.weights if name == "model" else {}
+            state |= own or {}
+        elif own is not None:
+            state = own
         put_back(one, state, name)
+        self._restored.add(name)
         if isinstance(one, nn.Module):
             set_modes(one, self._mine.get("modes", {}).get(name))
 

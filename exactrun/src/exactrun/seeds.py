@@ -55,16 +55,6 @@ def restore(states: Iterable[Any]) -> None:
         one.restore(state)
 
 
-def generator_state(generator: Any) -> Any:
-    """The state of a generator: of torch, `random`, or NumPy."""
-    return _source(generator).state()
-
-
-def restore_generator(generator: Any, state: Any) -> None:
-    """Restore the state from `generator_state`."""
-    _source(generator).restore(state)
-
-
 class Seeds:
     """The global generators, and others, that some code draws from.
 
@@ -74,7 +64,7 @@ class Seeds:
     """
 
     def __init__(self, also: Iterable[Any] = ()) -> None:
-        self.also = [*map(_source, also, count(len(GLOBAL)))]
+        self.also = [*map(source, also, count(len(GLOBAL)))]
 
     def seed(self, number: int) -> None:
         """Seed all of them from a number of 64 bits; about 7 us for the global ones.
@@ -125,8 +115,8 @@ class Seeds:
             one.restore(state)
 
 
-class _Source(NamedTuple):
-    """How a generator is seeded from a 64-bit number, and how its state is read and restored."""
+class Source(NamedTuple):
+    """How a generator of torch, `random`, or NumPy is seeded from 64 bits, and its state is read and restored."""
 
     generator: Any
     seed: Callable[[int], object]
@@ -134,7 +124,7 @@ class _Source(NamedTuple):
     restore: Callable[[Any], object]
 
 
-def _source(generator: Any, place: int = 0) -> _Source:
+def source(generator: Any, place: int = 0) -> Source:
     """`place`: generators in different places draw different numbers for the same seed."""
     shift = place * 0x9E3779B97F4A7C15
     if isinstance(generator, numpy.random.Generator):
@@ -143,9 +133,9 @@ def _source(generator: Any, place: int = 0) -> _Source:
         def seed_bits(number: int) -> None:
             bits.state = type(bits)(number + shift & WORD).state
 
-        return _Source(generator, seed_bits, lambda: bits.state, partial(setattr, bits, "state"))
+        return Source(generator, seed_bits, lambda: bits.state, partial(setattr, bits, "state"))
     if isinstance(generator, torch.Generator):
-        return _Source(
+        return Source(
             generator,
             lambda number: generator.manual_seed(number + shift & WORD),
             generator.get_state,
@@ -153,12 +143,12 @@ def _source(generator: Any, place: int = 0) -> _Source:
         )
     if isinstance(generator, random.Random):
         seed_any = lambda number: generator.seed(number + shift & WORD)  # noqa: E731
-        return _Source(generator, seed_any, generator.getstate, generator.setstate)
+        return Source(generator, seed_any, generator.getstate, generator.setstate)
     get = partial(generator.get_state, legacy=False)
-    return _Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), get, generator.set_state)
+    return Source(generator, lambda number: generator.seed(number + shift & 0xFFFF_FFFF), get, generator.set_state)
 
 
-_GLOBAL = [*map(_source, GLOBAL)]
+_GLOBAL = [*map(source, GLOBAL)]
 _SPARE = numpy.random.MT19937(0)
 # Instead of a RandomState's words: `get_state` and `set_state` then only take the normal number that it has kept, since
 # it computes two at a time. Source: https://github.com/numpy/numpy/blob/v2.3.0/numpy/random/mtrand.pyx (2026-11-26)

@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 
 from exactrun import shards
 from exactrun.checkpoint import CheckpointError
-from exactrun.seeds import KINDS, generator_state, restore, restore_generator, snapshot
+from exactrun.seeds import KINDS, restore, snapshot, source
 
 # The keys of what stands for other types.
 ARRAY = "numpy.ndarray"
@@ -67,7 +67,7 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
         state = {key.replace(COMPILED, ""): value for key, value in inner.state_dict().items()}
         return state | {path: {key: getattr(one, key) for key in _sums(one)} for path, one in _metrics(inner)}
     if isinstance(kept, KINDS):
-        return generator_state(kept)
+        return source(kept).state()
     if around and isinstance(kept, CONSTANTS):
         return {CODE: _name(kept)}
     if hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
@@ -137,7 +137,7 @@ def _put_back(kept: Any, state: Any) -> None:
                 setattr(one, key, like(value, getattr(one, key)))
             one._computed = None
     elif isinstance(kept, KINDS):
-        restore_generator(kept, state)
+        source(kept).restore(state)
     elif isinstance(kept, CONSTANTS):
         if state != {CODE: _name(kept)}:
             raise ValueError(f"{_name(kept)} was {state.get(CODE) if isinstance(state, dict) else state}")

@@ -93,7 +93,7 @@ def resumed(whole: list[Row], after: list[Row], noise: set[str]) -> Difference:
         if not found.step or step <= found.step:
             for one in _variables(known[step], then[step], noisy):
                 late.setdefault(one.name, one)
-    begun = _begun(whole, after) if found.step or not then else []
+    begun = _begun(whole, after, noisy) if found.step or not then else []
     found.named = [one for one in begun if one.name in late] or begun or list(late.values())
     return found
 
@@ -103,13 +103,13 @@ def _numbers(row: Row) -> dict[str, Value]:
     return {"the loss": Value(row["loss"]), **row["kept"], **row["generators"]}
 
 
-def _begun(whole: list[Row], after: list[Row]) -> list[Named]:
+def _begun(whole: list[Row], after: list[Row], noisy: Callable[[str], bool]) -> list[Named]:
     """What differs where the resumed life begins to read; nothing was computed from it yet."""
     row = next(iter(after), None)
     if row is None or row["kind"] == STEP:
         return []
     same = [one for one in whole if all(one[name] == row[name] for name in ("kind", "step", "done"))]
-    return _variables(same[0], row, lambda _: False) if same else []
+    return _variables(same[0], row, noisy) if same else []
 
 
 def _variables(was: Row, now: Row, noisy: Callable[[str], bool]) -> list[Named]:

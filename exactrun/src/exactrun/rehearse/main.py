@@ -62,7 +62,7 @@ class Rehearsal:
     def live(self, name: str, seed: int = SEED, last: bool = True, **settings: Any) -> tuple[Life, list[list[Row]]]:
         """A life in the folder `name`, and the rows of each rank."""
         self.lives += 1
-        _progress(f"Rehearsing {self.script.name}: run {self.lives} ...")
+        print(f"Rehearsing {self.script.name}: run {self.lives} ...", file=sys.stderr, flush=True)
         settings = {"folder": str(self.scratch / name), "steps": self.steps, "saves": [], **settings}
         try:
             life = live(self.script, self.scratch, self.lives, seed, settings, self.patience)
@@ -199,14 +199,6 @@ def _preload(names: Path) -> None:
                 importlib.import_module(name)
 
 
-def _progress(text: str) -> None:
-    """A line that the next one replaces; through a pipe, lines."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-    elif text:
-        print(text, file=sys.stderr, flush=True)
-
-
 def report(script: Script, found: list[Found]) -> tuple[int, str]:
     """The exit code, and what was found, in sentences."""
     worst = sorted(found, key=lambda one: (not one.difference.step, not one.failed))
@@ -238,7 +230,10 @@ def found_in(rehearsal: Rehearsal) -> list[Found]:
     whole = rehearsal.whole(0)
     kills, enough = planned(whole[0])
     if not kills:
-        raise FailedError(f"{rehearsal.script.name} makes too few steps to be resumed: give it more.")
+        raise FailedError(
+            f"None of the first {rehearsal.steps} steps of {rehearsal.script.name} can be saved and resumed, since it "
+            "ends there or accumulates gradients: give it more, with --steps."
+        )
     found = [rehearsal.rehearse(whole, kills)]
     if not (enough or found[0].failed or found[0].difference.step):
         rows = compare.steps(whole[0]).values()
@@ -268,7 +263,6 @@ def rehearse(script: Script, steps: int, ignored: set[str]) -> int:
             rehearsal.written.put_back(scratch / "written")
             rehearsal.written.finish()
         shutil.rmtree(scratch, ignore_errors=True)
-        _progress("")
     print(text)
     if names := rehearsal.written.names():
         print(

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from exactrun.checkpoint import CheckpointError
-from exactrun.seeds import KINDS, generator_state
+from exactrun.seeds import KINDS, source
 from exactrun.shards import local
 from exactrun.state import capture, generators_now, modes, unwrapped
 
@@ -86,6 +86,11 @@ def kept(run: Any) -> dict[str, Value]:
         for key, each in state.items() if isinstance(state, Mapping) else [("", state)]:
             walk.add(f"{name}.{key}" if key else name, each, "")
         walk.all()
+    walk = _Walk(found, exact=True)
+    for one in run._values.values():
+        for name, value in one.now().items():
+            walk.add(name, value, "")
+    walk.all()
     return found
 
 
@@ -111,20 +116,26 @@ def variables(run: Any, frame: FrameType | None) -> dict[str, Value]:
         stream = getattr(loop.batches, "source", None)
         walk.known(stream)
         walk.known(getattr(stream, "dataset", None))
+        if view := getattr(loop.batches, "view", None):
+            walk.sampler(view.order.sampler)
+    walk.values = {(id(one.space), name) for one in run._values.values() for name in one.names}
+    inner = set[str]()  # names of running functions: they are others than those of the functions around them
     while frame is not None and frame.f_code.co_filename != RUNNER:
         code = frame.f_code
         if own(code.co_filename) and code.co_name != "<module>":
             for name, value in dict(frame.f_locals).items():
-                walk.add(name, value, f"`state = run.state({name}={name})` before the loop, and use `state.{name}`")
+                shown = f"{code.co_name}.{name}" if name in inner else name
+                walk.add(shown, value, f"`state = run.state({name}={name})` before the loop, and use `state.{name}`")
+            inner.update(code.co_varnames, code.co_cellvars)
         frame = frame.f_back
     for module in list(sys.modules.values()):
         space = getattr(module, "__dict__", {})
         if own(space.get("__file__")):
             main = module.__name__ == "__main__"
             for name, value in list(space.items()):
-                if not name.startswith("__"):
+                if not name.startswith("__") and (id(space), name) not in walk.values:
                     where = "globals()" if main else f"vars({module.__name__})"
-                    shown = name if main else f"{module.__name__}.{name}"
+                    shown = f"{module.__name__}.{name}" if not main or name in inner else name
                     walk.add(shown, value, f'`run.variables({where}, "{name}")`')
     walk.all()
     return found
@@ -151,6 +162,7 @@ class _Walk:
         self.left = deque[Place]()
         self.loose = deque[Place]()
         self.seen = dict[int, Any]()  # with the objects, so that an id stays theirs
+        self.values = set[tuple[int, str]]()  # that the run keeps: of which namespace, and their names
 
     def known(self, one: Any) -> None:
         """Leave out what is kept: the object itself, or of a module its parameters and what its state_dict has."""
@@ -165,6 +177,14 @@ class _Walk:
         if depth <= DEEP and not isinstance(value, CODE):
             loose = isinstance(value, Tensor) and not depth and not self.exact  # another object may have it: last
             (self.loose if loose else self.left).append(Place(name, value, remedy, whole, depth))
+
+    def sampler(self, sampler: Any) -> None:
+        """What the sampler of a loader that is read has: it may be made again in the loop's body, from other values."""
+        inner = getattr(sampler, "sampler", sampler)
+        for name, one in _attributes(inner).items():
+            if isinstance(one, (*PLAIN, *CONTAINERS)) and name not in ("data_source", "dataset"):
+                remedy = f"`state = run.state({name}=...)` directly before the loop, and use `state.{name}`"
+                self.loose.append(Place(f"sampler.{name}", one, remedy, True, 1))
 
     def put(self, name: str, value: Value) -> None:
         self.found.setdefault(name, value)  # the innermost function's
@@ -188,7 +208,7 @@ class _Walk:
         if not place.whole and _can_be_kept(value):
             place = place._replace(remedy=_keep(place), whole=True)
         if isinstance(value, KINDS):
-            self.put(place.name, Value(_state(generator_state(value)), place.remedy))
+            self.put(place.name, Value(_state(source(value).state()), place.remedy))
         elif isinstance(value, CONTAINERS):
             self.container(place)
         elif isinstance(value, nn.Module):
@@ -229,7 +249,7 @@ class _Walk:
         for path, each in module.named_modules(prefix=place.name):
             self.seen[id(each)] = each
             for name, one in vars(each).items():
-                if name not in BASE and not callable(one):
+                if name not in BASE and not name.startswith("__") and not callable(one):  # "__": of FSDP
                     inner = path.removeprefix(place.name)[1:]
                     owner = f'{place.name}.get_submodule("{inner}")' if inner else place.name
                     how = _register(name) if isinstance(one, Tensor) else f'`run.variables(vars({owner}), "{name}")`'
@@ -260,7 +280,7 @@ class _Walk:
         """What is in its state_dict, or its attributes."""
         value = place.value
         inside: dict[Any, Any] = {}
-        if _has_state(value):
+        if _has_state(value) and not isinstance(value, DataLoader):  # one of torchdata would start to read
             try:
                 state = value.state_dict()
             except Exception:  # of a class of the user
@@ -269,6 +289,8 @@ class _Walk:
         names = PARTS.get(type(value), OF_LOADER if isinstance(value, DataLoader) else ())
         if names or not inside:
             inside |= {name: getattr(value, name, None) for name in names or _attributes(value)}
+            space = id(getattr(value, "__dict__", None))
+            inside = {name: one for name, one in inside.items() if (space, name) not in self.values}
         if isinstance(value, DataLoader) and value.persistent_workers:
             inside.pop("generator")  # drawn from once, when the workers start
         for name, one in inside.items():
