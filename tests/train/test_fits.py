@@ -218,26 +218,6 @@ def test_a_resumed_run_has_the_same_parts(tmp_path: Path) -> None:
     assert losses(tmp_path / "parts", 3) + losses(tmp_path / "parts", 6, room=1 << 30) == whole
 
 
-def test_the_check_says_whether_the_loss_allows_it() -> None:
-    model = Model(dropout=0.5, norm=True)
-    fits = Fits(model)
-    before = copy.deepcopy(model.state_dict())
-    drawn = torch.get_rng_state()
-    for size, known in ((0, False), (1, False), (2, True), (16, True)):
-        assert fits.check(lambda x, y: cross_entropy(model(x), y), *batch_of(size)) == known
-    assert not fits.check(lambda x, y: cross_entropy(model(x + torch.randn_like(x)), y), *batch_of(16))
-    with pytest.raises(TrainingError, match="is the sum"):
-        fits.check(lambda x, y: cross_entropy(model(x), y, reduction="sum"), *batch_of(16))
-    for wrong in (
-        lambda x, y: torch.cdist(model(x), model(x)).mean(),
-        lambda x, y: cross_entropy(model(x), y, weight=torch.arange(1.0, 6).double()),
-    ):
-        with pytest.raises(TrainingError, match="is not the mean"):
-            fits.check(wrong, *batch_of(16))
-    assert model.training and torch.equal(torch.get_rng_state(), drawn)
-    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
-
-
 def test_memory_that_really_runs_out(tmp_path: Path) -> None:
     """A bound on this process's address space; a batch that needs several times that much."""
     script = tmp_path / "hungry.py"

@@ -6,17 +6,15 @@
                 (share * cross_entropy(model(some), theirs)).backward()
 
 The gradient is that of the whole batch, except for rounding, if the loss is a mean over the samples, each of which is
-computed alone; `fits.check` finds out whether it is. If it is a sum, it is added up without `share`; if it is a mean
-over something else, such as words that are no padding, the share is the part of these.
+computed alone. If it is a sum, it is added up without `share`; if it is a mean over something else, such as words that
+are not padding, the share is the part of these.
 """
 
 from __future__ import annotations
 
 import gc
-import math
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -63,44 +61,6 @@ class Fits:
                 return
             attempt.undo()
             self._shrink(sizes[0], attempt.failed)
-
-    def check(self, loss: Callable[..., torch.Tensor], *batch: Any) -> bool:
-        """Whether `loss(*batch)` is the mean over the samples, each of which is computed alone; False if it cannot be
-        known, since the loss draws random numbers or there is a single sample. The model is in eval mode: BatchNorm
-        compares samples.
-
-        Raises:
-            TrainingError: it is not.
-        """
-        total = parts.samples(batch)
-        if total < 2:
-            return False
-        attempt = Attempt(self.model, [])
-        training = [(one, one.training) for one in self.model.modules()]
-        self.model.eval()
-        try:
-            whole = loss(*batch).item()
-            again = loss(*batch).item()
-            second = max(1, total // 3)
-            sizes = [total - second, second]
-            losses = [loss(*part).item() for part in parts.split(batch, sizes)]
-        finally:
-            for module, before in training:
-                module.training = before
-            attempt.put_back()
-        types = [one.dtype for one in self.model.parameters() if one.is_floating_point()]
-        # Rounding errors stay below a bit more than half of the digits, and faults above.
-        near = partial(math.isclose, rel_tol=max(torch.finfo(one).eps for one in types) ** 0.6)
-        if not near(whole, again):
-            return False
-        if near(whole, sum(size / total * one for size, one in zip(sizes, losses))):
-            return True
-        if near(whole, sum(losses)):
-            raise TrainingError("The loss is the sum over a batch, not its mean: add up its parts without their share.")
-        raise TrainingError(
-            "The loss of a batch is not the mean over its samples: it compares them with one another, so it cannot be "
-            "computed in parts, or it is a mean over something else, of which each part has another share."
-        )
 
     def _shrink(self, size: int, why: str) -> None:
         if size == 1:
@@ -154,19 +114,15 @@ class Attempt:
         self.failed = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         return True
 
+    @torch.no_grad()
     def undo(self) -> None:
         """Free what the attempt has allocated, and put back what it has changed."""
         for parameter in self.model.parameters():
             parameter.grad = None
-        self.put_back()
-        gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-
-    @torch.no_grad()
-    def put_back(self) -> None:
-        """Put back the buffers of the model and the random generators."""
         for buffers, name, one, before in self.buffers:
             buffers[name] = one  # the module may have put another tensor in its place
             one.copy_(before)
         set_generators(self.generators)
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
