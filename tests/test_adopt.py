@@ -846,6 +846,20 @@ def test_add_writes_a_line_to_extra_txt() -> None:
     )
 
 
+def test_what_is_given_stands_above_what_conda_names(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", {"environment.yml": "dependencies:\n  - numpy\n  - einops\n"})
+    assert adopt(root, "--extra", "numpy>=2") == 0
+    given, _, theirs = (root / ".gpukit/extra.txt").read_text().partition("# From environment.yml.\n")
+    assert given.endswith("\nnumpy>=2\n\n") and theirs == "einops\n"
+
+
+def test_only_our_own_folder_is_not_watched(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch\n"})
+    assert adopt(root) == 0
+    settings = json.loads((root / ".devcontainer/gpukit/devcontainer.json").read_text())["customizations"]["vscode"]
+    assert [*settings["settings"]["files.watcherExclude"]] == [".gpukit/**"]
+
+
 def test_condas_ranges(tmp_path: Path) -> None:
     lines = ["numpy=1.26.4=py310_0", "scipy=1.26.*", "a>=1, <2", "b=1.2", "c==3"]
     lines += ["d 1.8*", "e[version='>1']", "f>=2|3", "ffmpeg"]

@@ -393,7 +393,6 @@ BROKEN = {
     f"{SLURM}: /ntasks-per-node": (SLURM, "--ntasks-per-node=1", "--ntasks-per-node=8"),
     "requests/nvidia.com/gpu and limits": (KUBERNETES, "memory: 16Gi\n", "memory: 16Gi\n              nvidia.com/gpu: 2\n"),
     "completions and parallelism differ": (KUBERNETES, "completions: 1", "completions: 2"),
-    "/project/optional-dependencies/dev: is missing": (PYPROJECT, "\ndev = [", "\ndevelop = ["),
     f"{STACK}: /driver: is integer": (STACK, re.compile(r'\n  "driver": "(\d+)"'), r'\n  "driver": \1'),
     "scripts/start.sh does not exist": (MAIN, *key('"postStartCommand": {"start": ["bash", "scripts/start.sh"]}')),
     "requirements-dev.txt does not exist": (MAIN, *key('"postCreateCommand": "pip install -r requirements-dev.txt"')),
@@ -503,6 +502,15 @@ LEGAL = {
     "images by all their names": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: 'redis:8-Alpine'}\n  b: {image: 'Registry.local:5000/a/b@sha256:0A'}\n  c: {image: '${REGISTRY}/A'}\n  d: {build: 'https://github.com/a/b.git#main'}\n"),
     "signs that begin no comment": ("Dockerfile", END, '\nENV A="b # c" D=e#f\n'),
     "root's packages, and a longer PATH": ("Dockerfile", END, "\nENV PATH=/opt/tools/bin:$PATH\nUSER root\nRUN apt-get update\nRUN apt-get -y install ffmpeg\nUSER ${USER_UID}\n"),
+    "a stage with a PATH of its own, a source of packages, and a text": ("Dockerfile", END, '\nUSER root\nRUN curl -fsSL https://a.org/setup | bash - && apt-get install -y nodejs\nRUN echo "apt-get install needs sudo"\nUSER ${USER_UID}\nRUN sudo -E apt-get install -y git\n'),
+    "programs of a small stage": ("Dockerfile", re.compile(r"\n(?=FROM \S+ AS torch)"), "\nFROM busybox AS small\nENV PATH=/bin\n\n"),
+    "scripts of the image, and files that may be missing": (MAIN, *key('"postStartCommand": {"a": "bash /usr/local/bin/start.sh", "b": "sh scripts/own.sh || true"}')),
+    "files that an earlier command writes": (MAIN, *key('"onCreateCommand": "uv export -o all.txt", "updateContentCommand": "pip install -r all.txt"')),
+    "folders of other machines": (COMPOSE, "\nservices:\n", "\nservices:\n  near: {build: ../serve}\n  there: {build: /srv/serve}\n"),
+    "a log on the cluster": (SLURM, "--output=cluster/", "--output=/shared/logs/"),
+    "tasks that srun starts": (SLURM, re.compile(r"--ntasks-per-node=1([\s\S]*)\nsrun "), r"--ntasks-per-node=8\1\nsrun --ntasks-per-node=1 "),
+    "pods that do not wait for one another": (KUBERNETES, re.compile(r"completions: \d+([\s\S]*)gpukit.script.torchrun"), r"completions: 8\1my_gpu_project.data"),
+    "versions in quotes": (WORKFLOW, 'python-version: "3.12"', "python-version: '3.10'  # 3.10"),
     "a GPU in both": (KUBERNETES, "memory: 16Gi\n", "memory: 16Gi\n              nvidia.com/gpu: 1\n"),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
 }  # fmt: skip
@@ -648,7 +656,10 @@ def test_what_a_service_with_a_gpu_needs_is_said(projects: list[Path]) -> None:
 
 def test_lines_of_the_users_settings_that_are_ignored(projects: list[Path]) -> None:
     settings = projects[0] / ".env"
-    for text, found in (('# a\n\nexport A=b # c\nB = "d e"\n', []), ("A=b\nGPUS: 0\nC\n", [("line 2", ".env")])):
+    for text, found in (
+        ('# a\n\nexport A=b # c\nB = "d e"\nHF_TOKEN\n', []),
+        ("A=b\nGPUS: 0\nC: 1\n", [("line 2", ".env")]),
+    ):
         settings.write_text(text, encoding="utf-8")
         assert [(problem.place, problem.file) for problem in Validation(projects[0]).problems()] == found
     settings.unlink()

@@ -196,7 +196,7 @@ class Terminal(io.StringIO):
 def test_without_a_gpu_a_start_asks_once(
     small: Path, typed: str | None, runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = []
+    started: list[bool] = []
 
     def act(options: argparse.Namespace) -> int:
         started.append(options.cpu)
@@ -207,15 +207,17 @@ def test_without_a_gpu_a_start_asks_once(
     monkeypatch.setattr(commands, "act", act)
     monkeypatch.setenv("GPUKIT_PROJECT", str(small))
     screen = Terminal()
-    monkeypatch.setattr(sys, "stdin", io.StringIO() if typed is None else Terminal(typed))
     monkeypatch.setattr(sys, "stderr", screen)
-    options = argparse.Namespace(command="run", cpu=False)
-    if runs:
-        assert commands.act_or_ask(options, ["run", "--", "true"]) == 7 and started == [False, True]
-    else:
-        with pytest.raises(RefusalError, match=r"`./launch --cpu run \.\.\.`"):
-            commands.act_or_ask(options, ["run", "--", "true"])
-    assert screen.getvalue().count("[Y/n]") == (typed is not None)
+    for name in ("run", "add"):
+        started.clear()
+        monkeypatch.setattr(sys, "stdin", io.StringIO() if typed is None else Terminal(typed))
+        options = argparse.Namespace(command=name, cpu=False)
+        if runs:
+            assert commands.act_or_ask(options, [name, "some"]) == 7 and started == [False, True]
+        else:
+            with pytest.raises(RefusalError, match=rf"`./launch --cpu {name} \.\.\.`"):
+                commands.act_or_ask(options, [name, "some"])
+    assert screen.getvalue().count("[Y/n]") == 2 * (typed is not None)
 
 
 @pytest.mark.parametrize("refused", [NO_TOOLKIT, RefusalError("Docker is not running.", kind="engine")])

@@ -484,6 +484,39 @@ def test_an_optimizer_that_a_resumed_run_does_not_make_again_is_refused(tmp_path
     train(0, 2)
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11 calls it
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_loader_over_map_style_data_continues_without_reading_again(workers: int, tmp_path: Path) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    reads = tmp_path / "reads"  # a file, since workers write it
+
+    class Numbers(Dataset):
+        def __len__(self) -> int:
+            return 24
+
+        def __getitem__(self, index: int) -> int:
+            with reads.open("a") as file:
+                file.write(f"{index}\n")
+            return index
+
+    def train(folder: Path, most: int) -> list[list[int]]:
+        reads.unlink(missing_ok=True)
+        torch.manual_seed(0)
+        batches = []
+        with Run(folder, max_steps=most) as run:
+            for _ in run.epochs(range(2)):
+                for _, batch in run.enumerate(stateful.StatefulDataLoader(Numbers(), 4, True, num_workers=workers)):
+                    batches.append(batch.tolist())
+                    run.step()
+        return batches
+
+    whole = train(tmp_path / "whole", 12)
+    assert len(whole) == 12 and whole[:6] != whole[6:]
+    first = train(tmp_path / "parts", 4)
+    assert first + train(tmp_path / "parts", 12) == whole
+    assert len(reads.read_text().splitlines()) < 4 * 12, "the first four batches are not read again"
+
+
 def test_an_optimizer_that_was_made_in_an_earlier_body_is_refused(tmp_path: Path) -> None:
     def train() -> None:
         model = nn.Linear(2, 1)

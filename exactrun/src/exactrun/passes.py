@@ -210,8 +210,9 @@ class Items(Iterator[Any]):
 def map_style(source: Any) -> bool:
     """Whether this is a torch DataLoader over a data set that is read by index."""
     base = getattr(source, "base_dataloader", source)  # accelerate's
-    around = base is not source and hasattr(base, "load_state_dict")  # torchdata's, whose state accelerate reads
-    return isinstance(source, DataLoader) and not around and not isinstance(base.dataset, IterableDataset)
+    if base is not source and hasattr(base, "load_state_dict"):  # torchdata's, whose state accelerate reads
+        return False
+    return isinstance(source, DataLoader) and not isinstance(base.dataset, IterableDataset)
 
 
 class Sources:

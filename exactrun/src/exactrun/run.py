@@ -35,6 +35,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils._pytree import tree_map_only
 
 from exactrun import checkpoint, checks, shards, trial, workers
 from exactrun.checkpoint import CheckpointError
@@ -755,7 +756,7 @@ class Run:
         return [torch.load(one, map_location="cpu", weights_only=True) for one in files]
 
     def _own_states(self) -> dict[str, Any]:
-        """What differs from the first rank's: buffers, generators, counts. Parameters and optimizers do not differ."""
+        """Buffers, generators, counts that differ from the first rank's. Parameters and optimizers do not differ."""
         if self.ranks.world == 1:
             return {}
         states = dict[str, Any]()
@@ -767,7 +768,8 @@ class Run:
             if isinstance(one, nn.Module):
                 same = {key.replace(COMPILED, "") for key, _ in unwrapped(one).named_parameters(remove_duplicate=False)}
                 state = {key: each for key, each in state.items() if key not in same}
-            states[name] = plain(shards.whole(state), name)
+            # A file of tensors on GPUs names each rank's device, so that all would differ.
+            states[name] = tree_map_only(Tensor, lambda one: one.detach().cpu(), plain(shards.whole(state), name))
             file = io.BytesIO()
             torch.save(states[name], file)
             digests[name] = hashlib.sha256(file.getbuffer()).digest()

@@ -231,8 +231,8 @@ def found_in(rehearsal: Rehearsal) -> list[Found]:
     kills, enough = planned(whole[0])
     if not kills:
         raise FailedError(
-            f"None of the first {rehearsal.steps} steps of {rehearsal.script.name} can be saved and resumed, since it "
-            "ends there or accumulates gradients: give it more, with --steps."
+            f"None of the first {rehearsal.steps} steps of {rehearsal.script.name} can be saved and resumed, since "
+            "the script ends there or accumulates gradients: rehearse more steps with --steps."
         )
     found = [rehearsal.rehearse(whole, kills)]
     if not (enough or found[0].failed or found[0].difference.step):

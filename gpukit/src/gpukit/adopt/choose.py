@@ -56,7 +56,7 @@ def for_packages(ids: list[str], text: str, given: dict[str, str]) -> str:
             return f"torch {torch.split('+')[0]} fits: `gpukit adopt --extra '{series(torch)}'`."
     near = nearest(pins, possible)
     return (
-        f"The nearest torch for {', '.join(ids)} is {near.split('+')[0]}: require it, and what was built for it, "
+        f"The nearest torch for {', '.join(ids)} is {near.split('+')[0]}. To use it, with packages that fit it: "
         f"`gpukit adopt --extra '{series(near)}' --extra {' --extra '.join(sorted(names))}`."
     )
 

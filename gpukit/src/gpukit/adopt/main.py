@@ -240,7 +240,7 @@ def render(root: Path, folder: Path, found: Found, answers: dict[str, str], opti
     git(copy, "add", "-A", "-f")
     tree = git(copy, "write-tree").strip()
     git(copy, "update-ref", "HEAD", git(copy, "commit-tree", tree, "-m", "before", **trial.IDENTITY).strip())
-    write_extra(copy / EXTRA, found)  # before the hook, which validates the requirements
+    write_extra(copy / EXTRA, found, options.extra)  # before the hook, which validates the requirements
     source = options.template or TEMPLATE
     source = str(Path(source).expanduser().resolve()) if Path(source).expanduser().is_dir() else source
     values = {"project_name": found.name, **answers}
@@ -269,13 +269,15 @@ def render(root: Path, folder: Path, found: Found, answers: dict[str, str], opti
     return copy
 
 
-def write_extra(file: Path, found: Found) -> None:
-    """Write extra.txt; one that an earlier --undo has kept gets the new lines."""
+def write_extra(file: Path, found: Found, given: list[str]) -> None:
+    """Write extra.txt, first the lines of --extra; one that an earlier --undo has kept gets the new lines."""
     text = file.read_text(encoding="utf-8") if file.is_file() else HEADER
-    if found.extra:
-        text += f"\n# From {found.origin}.\n" if found.origin else "\n"
-    for line in found.extra:
-        text = Lines(text).set(line)
+    others = [line for line in found.extra if line not in given]
+    for heading, lines in (("", given), (f"# From {found.origin}.\n", others)):
+        if lines:
+            text += f"\n{heading}"
+        for line in lines:
+            text = Lines(text).set(line)
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, encoding="utf-8")
 

@@ -102,8 +102,9 @@ def apply(project: Project, text: str, packages: list[str], native: bool = False
         if pyproject.matches(name, project.stack.get("protected", [])):
             why = "comes with the base image and cannot be changed: choose another base to get another version"
             if native:
+                file = dependencies.edited(project.root)
                 why = (
-                    f"comes with the image's base, and the image installs the same {dependencies.edited(project.root)}"
+                    f"is part of the image, which installs the same {file}: choose another base to get another version"
                 )
             raise RefusalError(f"{name} {why}.")
         present = [

@@ -10,7 +10,7 @@ from gpukit.project.location import located
 from gpukit.project.messages import RefusalError
 
 # Those that start a container of the project; of `jobs`, that is `jobs run`.
-COMMANDS = ("run", "verify", "shell", "notebook", "up", "rehearse", "jobs")
+COMMANDS = ("run", "verify", "shell", "notebook", "up", "add", "rehearse", "jobs")
 
 
 def is_wanted(name: str) -> bool:

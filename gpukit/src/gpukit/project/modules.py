@@ -24,8 +24,8 @@ PACKAGES = {
     "yaml": "pyyaml",
     "z3": "z3-solver",
 }
-# Modules that need another package, which theirs does not install. https://docs.pytorch.org/docs/2.9/tensorboard.html
-# (2026-11-26)
+# Modules that need a package that their own package does not install.
+# https://docs.pytorch.org/docs/2.9/tensorboard.html (2026-11-26)
 NEEDS = {"torch.utils.tensorboard.": "tensorboard"}
 # Modules that several packages have a part of, or whose name the package index gives to another package: no name of a
 # package follows from an import. https://packaging.python.org/en/latest/guides/packaging-namespace-packages/,

@@ -170,16 +170,18 @@ def gpus(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def notices(base: Mapping[str, Any], both: Mapping[str, Any]) -> Iterator[str]:
-    """What services of the user's own need: a Compose that knows `gpus:`, and a GPU.
+    """What services that the user added need: a Compose that knows `gpus:`, and a GPU.
 
     https://github.com/compose-spec/compose-spec/blob/main/05-services.md#gpus (read 2026-11-26; 2.26.1 was tried)
     """
     for name, entry in both["services"].items():
         if (base["services"].get(name) or {}).get("gpus"):
-            yield f"{COMPOSE}: `gpus:` of the service {name} needs Compose 2.30: an older one starts it without a GPU."
+            what = "older ones ignore `gpus:` and start it without a GPU"
+            yield f"{COMPOSE}: the service {name} needs Compose 2.30 or newer; {what}."
         section = "deploy" if gpus(entry) else "gpus" if entry.get("gpus") else ""
         if section and not entry.get("profiles"):
-            yield f"{COMPOSE_CPU}: the service {name} requests a GPU. Not to: `{section}: !reset null`, or `profiles:`."
+            remedy = f"To start it without, add `{section}: !reset null`; or give it `profiles:`."
+            yield f"{COMPOSE_CPU}: the service {name} requests a GPU. {remedy}"
 
 
 def without_gpu(both: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[Problem]:
@@ -272,7 +274,8 @@ def sources(key: str, entry: Mapping[str, Any], project: Path) -> Iterator[Probl
     script = (project / INITIALIZE).read_text(encoding="utf-8")
     build = entry.get("build") or {}
     context = build if isinstance(build, str) else build.get("context") or "."
-    if not re.search(r"[$:~]", context) and not (project / context).is_dir():
+    elsewhere = re.search(r"[$:~]|^/|^\.\./", context)  # which another machine need not have
+    if not elsewhere and not (project / context).is_dir():
         yield Problem(COMPOSE, f"/services/{key}/build", f"there is no folder {context}", "correct it, or create it")
     for mount in mounts(entry):
         source = str(mount.get("source") or "")

@@ -64,9 +64,10 @@ SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
 PATTERNS = (SLURM, *SCHEMAS, ".vscode/*.json", ".github/workflows/*.yml", ".devcontainer/*.sh")
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 UNIX = (*SCRIPTS, APT)  # no program reads these with the line ends of Windows
-# What a command begins with that runs or reads a file of the project
+# The start of a command that runs or reads a file of the project, unless `||` allows for the file to be missing
 OWN_FILE = re.compile(
-    r"(?:(?:bash|sh|python3?|(?:uv )?pip3? install -r) |(?=[\w.-]+/))(?:\./)?([\w./-]+\.(?:sh|py|txt))(?=\s|$)"
+    r"(?:(?:bash|sh|python3?|(?:uv )?pip3? install -r) |(?=[\w.-]+/))(?:\./)?([\w.-][\w./-]*\.(?:sh|py|txt))"
+    r"(?=\s|$)(?!.*\|\|)"
 )
 PROSE = ("README.md", STACK, ANSWERS)  # these, and what is of each project, have no lines of the template
 NO_MARK = (*UNIX, STACK, PYPROJECT)  # nor these with a byte order mark
@@ -179,13 +180,15 @@ def batch_options(text: str) -> dict[str, str]:
 
 
 def batch(project: Path, options: Mapping[str, str]) -> Iterator[Problem]:
-    """One task on each node, as torchrun starts a node's processes, and a folder for the log."""
+    """A folder for the log, and one task on each node: torchrun starts the processes of a node."""
     folder = options.get("output", "").rpartition("/")[0]
-    if "%" not in folder and not (project / folder).is_dir():
+    only_on_cluster = folder.startswith("/")
+    if "%" not in folder and not only_on_cluster and not (project / folder).is_dir():
         what = f"Slurm does not create the folder {folder}, and without it, the job fails and has no log"
         yield Problem(SLURM, "/output", what, "write cluster/%j.log, or create the folder and a file in it for git")
     tasks = options.get("ntasks-per-node", "1")
-    if tasks != "1" and "torchrun" in (project / SLURM).read_text(encoding="utf-8"):
+    script = re.sub(r"(?m)(^|\s)#.*", "", (project / SLURM).read_text(encoding="utf-8"))
+    if tasks != "1" and "torchrun" in script and not re.search(r"\bsrun\b.* (--ntasks|-n)", script):
         what = f"is {tasks}, and each task runs torchrun, which starts a process for each GPU"
         yield Problem(SLURM, "/ntasks-per-node", what, "write 1")
 
@@ -193,7 +196,8 @@ def batch(project: Path, options: Mapping[str, str]) -> Iterator[Problem]:
 def numbers(project: Path, name: str) -> Iterator[Problem]:
     """Versions that YAML reads as numbers: 3.10 is 3.1."""
     for number, line in enumerate((project / name).read_text(encoding="utf-8").splitlines(), 1):
-        match = re.match(r"[\s-]*python[\w-]*:.*?[\s\[,](\d+\.\d*0)\s*(?:[,\]#]|$)", line)
+        unquoted = re.sub(r"'[^']*'|\"[^\"]*\"|\s#.*", "", line)
+        match = re.match(r"[\s-]*python[\w-]*:.*?[\s\[,](\d+\.\d*0)\s*(?:[,\]]|$)", unquoted)
         if match:
             what = f"{match[1]} is the number {float(match[1])}"
             yield Problem(name, f"line {number}", what, f'write "{match[1]}", with its quotes')
@@ -275,9 +279,10 @@ def host_env(project: Path) -> Iterator[Problem]:
 
 
 def dotenv(project: Path) -> Iterator[Problem]:
-    for number, line in enumerate(located(DOTENV, project).read_text(encoding="utf-8-sig").splitlines(), 1):
-        if not re.match(r"\s*(#|$|(export\s+)?[A-Za-z_]\w*\s*=)", line):
-            yield Problem(DOTENV, f"line {number}", "is not NAME=VALUE, so that ./launch ignores it", "correct it")
+    text = located(DOTENV, project).read_text(encoding="utf-8-sig", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        if not re.match(r"\s*(#|$|(export\s+)?[A-Za-z_]\w*\s*(=|$))", line):  # a name alone: the caller's value
+            yield Problem(DOTENV, f"line {number}", "is ignored by ./launch", "write NAME=VALUE, or remove it")
             return
 
 
@@ -347,11 +352,16 @@ def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
 
 def lifecycle(project: Path, name: str, raw: Mapping[str, Any]) -> Iterator[Problem]:
     """The script, or the requirements, of the project with which a command of the configuration begins."""
-    for key in [key for key in raw if key.endswith("Command") and key not in ("initializeCommand", "overrideCommand")]:
-        commands = raw[key].values() if isinstance(raw[key], dict) else [raw[key]]
-        for text in [each if isinstance(each, str) else " ".join(each) for each in commands]:
-            file = OWN_FILE.match(text)
-            if file and not (project / file[1]).is_file():
+    commands: list[tuple[str, str]] = []
+    for key, value in raw.items():
+        if key.endswith("Command") and key != "overrideCommand":
+            for each in value.values() if isinstance(value, dict) else [value]:
+                commands.append((key, each if isinstance(each, str) else " ".join(each)))
+    for key, text in commands:
+        file = OWN_FILE.match(text) if key != "initializeCommand" else None
+        if file and not (project / file[1]).is_file():
+            others = [other for _, other in commands if other != text]
+            if not any(file[1] in other for other in others):  # which may write it
                 yield Problem(name, f"/{key}", f"{file[1]} does not exist", "correct the path, or create the file")
 
 
@@ -423,17 +433,6 @@ def requirements(project: Path) -> Iterator[Problem]:
             if not re.search(r"[@(]", requirement):
                 what = f"`{requirement}` is not a requirement"
                 yield Problem(PYPROJECT, "/project/dependencies", what, "write it as `einops>=0.8`")
-
-
-def extras(project: Path, content: Mapping[str, Any]) -> Iterator[Problem]:
-    """The extras that workflows install: uv refuses one that is not there."""
-    known = content["project"].get("optional-dependencies", {})
-    for path in sorted(project.glob(".github/workflows/*.yml")):
-        for name in re.findall(r"-r pyproject\.toml\b.* --extra[ =]([\w-]+)", path.read_text(encoding="utf-8")):
-            if name not in known:
-                what = f"is missing, and {path.name} installs it"
-                remedy = f"add it, or remove `--extra {name}` there"
-                yield Problem(PYPROJECT, f"/project/optional-dependencies/{name}", what, remedy)
 
 
 def versions(project: Path, content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:

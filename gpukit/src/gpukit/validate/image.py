@@ -44,6 +44,7 @@ EXPANDED = ("ADD", "COPY", "ENV", "EXPOSE", "FROM", "LABEL", "USER", "VOLUME", "
 UNENDED = "<<"  # in place of an instruction: a here-document without its end
 CONTINUES = "\\"  # and one that runs into the next one
 CONTINUED = re.compile(rf"({INSTRUCTIONS.replace(' ', '|')})\s")
+COMMAND = r"(?:^(?:--\S+ )*|&&|\|\||;)\s*(?:\w+=\S+ )*"  # what stands before a command of RUN
 ARCHITECTURES = re.compile(r"\bTORCH_CUDA_ARCH_LIST=[\"']?([^\"'\s]+)")
 
 
@@ -116,6 +117,7 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
     yield from entrypoint(steps)
     yield from copies(project, steps, stack)
+    yield from search_path(steps)
     yield from packages(steps)
     yield from installs(steps, stack)
     yield from architectures(steps, stack)
@@ -151,9 +153,6 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
         elif step.name in EXPANDED and re.search(r"\s#(\s|$)", re.sub(r"'[^']*'|\"[^\"]*\"", "", step.rest)):
             what = f"the comment is part of {step.name}"
             return Problem(DOCKERFILE, f"line {step.line}", what, "give it a line of its own, above")
-        elif step.name == "ENV" and re.match(r"PATH[= ](?!.*(\$\{?PATH|/usr/bin))", step.rest):
-            what = "the programs of the base image are not on this PATH"
-            return Problem(DOCKERFILE, f"line {step.line}", what, "end it with `:$PATH`")
         elif step.name in ("ENV", "LABEL") and re.match(r"\w+\s+=", step.rest):
             return Problem(DOCKERFILE, f"line {step.line}", f"{step.name} has a space before its =", "write NAME=VALUE")
         elif step.name in ("COPY", "ADD") and len(words) < 2 and not step.rest.startswith("["):
@@ -287,7 +286,7 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
             if pattern.startswith(f"{package}/") and not (project / package).is_dir():
                 continue  # the package is renamed, which is reported
             if pattern.startswith("../"):
-                what = f"{source} is outside of the project, which is all that a build gets"
+                what = f"{source} is outside of the project, and a build can only copy from inside it"
                 yield Problem(DOCKERFILE, f"line {step.line}", what, "copy it into the project, or mount it")
             elif not re.search(r"[*?]", pattern) and not (project / pattern).exists():
                 yield Problem(pattern, "", f"is missing, and the Dockerfile copies it (line {step.line})", RESTORE)
@@ -336,20 +335,29 @@ def excluded(name: str, rules: list[str]) -> bool:
     return out
 
 
+def search_path(steps: list[Instruction]) -> Iterator[Problem]:
+    for step in final(steps):
+        if step.name == "ENV" and re.match(r"PATH[= ](?!.*(\$\{?PATH|/usr/bin))", step.rest):
+            what = "the programs of the base image are not on this PATH"
+            yield Problem(DOCKERFILE, f"line {step.line}", what, "end it with `:$PATH`")
+
+
 def packages(steps: list[Instruction]) -> Iterator[Problem]:
     """apt-get as a user, and without the lists of packages, which the base images do not contain."""
     user = "root"
-    lists = False
+    has_lists = False
     for step in final(steps):
-        user = step.rest.split(":")[0] if step.name == "USER" else user
+        user = step.rest.split(":")[0].strip("\"'") if step.name == "USER" else user
         command = step.rest if step.name == "RUN" else ""
-        kept = "/var/lib/apt/lists" not in command  # a mount, or removed
-        lists = lists or (kept and bool(re.search(r"\bapt(-get)? .*\bupdate\b", command)))
-        installs = re.search(r"(?<!sudo )\bapt(?:-get)? (?:-\S+ )*install\b", command)
+        own_lists = "/var/lib/apt/lists" in command  # removed at its end, or mounted
+        # A script from the network that adds a source of packages reads the lists, too.
+        updates = re.search(r"\bapt(-get)? .*\bupdate\b|\| *(sudo )?(-\S+ )*(ba)?sh\b", command)
+        has_lists = has_lists or (bool(updates) and not own_lists)
+        installs = re.search(rf"{COMMAND}apt(?:-get)? (?:-\S+ )*install\b(?!.*\.deb\b)", command)
         what = ""
         if installs and user not in ("root", "0"):
             what = f"apt-get needs root, and the user is {user} here"
-        elif installs and kept and not lists:
+        elif installs and not own_lists and not has_lists:
             what = "apt-get knows no packages without `apt-get update`"
         if what:
             yield Problem(DOCKERFILE, f"line {step.line}", what, "list the packages in apt.txt instead")

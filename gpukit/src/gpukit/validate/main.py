@@ -152,7 +152,6 @@ class Validation:
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
             self.add(files.requirements, self.project)
-            self.add(files.extras, self.project, pyproject)
             self.notices += source.undeclared(self.project, pyproject, scripts)
         self.compare_with_stack(configs, pyproject, stack)
         if self.yaml and not is_adopted(self.project):

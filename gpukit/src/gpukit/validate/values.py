@@ -18,7 +18,7 @@ from gpukit.project.specification import LIMITS, MOUNT, MOUNT_TYPES
 
 LEAST = {"--memory": 6 << 20, "--shm-size": 4096}  # bytes: what Docker accepts, and a page; 0 is no limit
 SHELL = re.compile(r"^~|\$\w")
-REPLACED = "has ~ or $NAME, which only a shell replaces: write ${localEnv:HOME}"
+UNREPLACED = "has ~ or $NAME, which only a shell replaces: write ${localEnv:HOME} or ${localEnv:NAME}"
 PORTS = r"\d{1,5}(?:-\d{1,5})?"
 ADDRESS = r"\[[\da-f:.]+\]|[\da-f:.]+|localhost"
 # The form of values: a pattern, and what it stands for.
@@ -45,7 +45,7 @@ FORMS = {
 def wrong(option: str, value: str) -> str:
     """Why no engine accepts this value of an option; nothing if one may."""
     if value != value.strip():
-        return f"{option} is {value!r}, with a space at its begin or end"
+        return f"{option} is {value!r}, which begins or ends with a space"
     special = {
         "--gpus": wrong_gpus,
         "--ulimit": wrong_limit,
@@ -109,7 +109,7 @@ def wrong_mount(mount: Mapping[str, Any]) -> str:
     if mount["type"] == "bind" and not source:
         return f"the mount at {target} has no source"
     if SHELL.search(source):
-        return f"the source of the mount at {target} {REPLACED}"
+        return f"the source of the mount at {target} {UNREPLACED}"
     if mount["type"] == "bind" and not re.match(r"[/$.]|[A-Za-z]:[\\/]", source):
         return f"the mount at {target} has the source {source}, which is not a path that begins with /"
     if mount["type"] == "volume" and source.startswith(("/", ".")):
@@ -126,7 +126,7 @@ def wrong_volume(value: str) -> str:
     if len(parts) > 3:
         return f"--volume is {value}, which has more than SOURCE:TARGET:OPTIONS"
     if SHELL.search(value):
-        return f"--volume {value} {REPLACED}"
+        return f"--volume {value} {UNREPLACED}"
     return "" if target.startswith("/") else f"--volume is {value}, and its target is not a path that begins with /"
 
 
