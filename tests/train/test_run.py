@@ -23,6 +23,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from exactrun import checkpoint
 from exactrun.checkpoint import CheckpointError, load_weights
@@ -484,10 +485,8 @@ def test_an_optimizer_that_a_resumed_run_does_not_make_again_is_refused(tmp_path
     train(0, 2)
 
 
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11 calls it
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_loader_over_map_style_data_continues_without_reading_again(workers: int, tmp_path: Path) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
     reads = tmp_path / "reads"  # a file, since workers write it
 
     class Numbers(Dataset):
@@ -505,7 +504,7 @@ def test_a_stateful_loader_over_map_style_data_continues_without_reading_again(w
         batches = []
         with Run(folder, max_steps=most) as run:
             for _ in run.epochs(range(2)):
-                for _, batch in run.enumerate(stateful.StatefulDataLoader(Numbers(), 4, True, num_workers=workers)):
+                for _, batch in run.enumerate(StatefulDataLoader(Numbers(), 4, True, num_workers=workers)):
                     batches.append(batch.tolist())
                     run.step()
         return batches

@@ -14,12 +14,6 @@ from tests.train.stream_kinds import ALONE, KINDS, Stateless
 from tests.train.trainee import PROCESSES
 
 
-def needs(kind):
-    for library, word in (("webdataset", "web"), ("datasets", "hugging"), ("torchdata", "Stateful")):
-        if word in kind:
-            pytest.importorskip(library)
-
-
 def lists(batches):
     return [stream_kinds.as_lists(batch) for batch in batches]
 
@@ -33,7 +27,6 @@ def stored(state, folder):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", [kind for kind in {**KINDS, **ALONE} if "Parquet" not in kind])
 def test_a_pass_continues_after_any_batch(kind, tmp_path):
-    needs(kind)
     make = {**KINDS, **ALONE}[kind]
     whole = lists(streams.Pass(make(tmp_path / "run", 0), 7))
     total = len(whole)
@@ -52,7 +45,6 @@ def test_a_pass_continues_after_any_batch(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["huggingface", "webdataset", "state with a buffer"])
 def test_a_killed_run_goes_on_bit_equal(kind, tmp_path):
-    needs(kind)
 
     def run(name, kill_after=None):
         (tmp_path / name).mkdir(exist_ok=True)
