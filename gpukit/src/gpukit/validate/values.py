@@ -17,7 +17,7 @@ from gpukit.project.messages import alike
 from gpukit.project.specification import LIMITS, MOUNT, MOUNT_TYPES
 
 LEAST = {"--memory": 6 << 20, "--shm-size": 4096}  # bytes: what Docker accepts, and a page; 0 is no limit
-SHELL = re.compile(r"^(?:~|\$[A-Za-z_])")
+SHELL = re.compile(r"^~|(?:^|/)\$[A-Za-z_]\w*(?=[/:]|$)")  # a whole part of the path: others may be a name
 UNREPLACED = "has ~ or $NAME, which only a shell replaces: write ${localEnv:HOME} or ${localEnv:NAME}"
 PORTS = r"\d{1,5}(?:-\d{1,5})?"
 ADDRESS = r"\[[\da-f:.]+\]|[\da-f:.]+|localhost"
@@ -108,7 +108,7 @@ def wrong_mount(mount: Mapping[str, Any]) -> str:
         return f"a mount has the target {target}, which is not a path that begins with /" if target else NO_TARGET
     if mount["type"] == "bind" and not source:
         return f"the mount at {target} has no source"
-    if SHELL.match(source):
+    if SHELL.search(source):
         return f"the source of the mount at {target} {UNREPLACED}"
     if mount["type"] == "bind" and not re.match(r"[/$.]|[A-Za-z]:[\\/]", source):
         return f"the mount at {target} has the source {source}, which is not a path that begins with /"
@@ -125,7 +125,7 @@ def wrong_volume(value: str) -> str:
     target = parts[min(1, len(parts) - 1)]
     if len(parts) > 3:
         return f"--volume is {value}, which has more than SOURCE:TARGET:OPTIONS"
-    if SHELL.match(value):
+    if SHELL.search(value):
         return f"--volume {value} {UNREPLACED}"
     return "" if target.startswith("/") else f"--volume is {value}, and its target is not a path that begins with /"
 
