@@ -23,7 +23,7 @@ ORDER = [
     "rebuild",
 ]
 ORDER += ["launchers", "resume_project", "resume_others", "resume_adapters", "resume_streams", "checkpoint"]
-ORDER += ["step", "podman", "experiments", "adopt"]
+ORDER += ["step", "rehearse", "podman", "experiments", "adopt"]
 TOP = """\
 # Benchmarks
 

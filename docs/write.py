@@ -21,6 +21,7 @@ VERIFIED = ROOT / "docs/verified.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- verified: written by docs/write.py from records/ -->\n", "<!-- end of verified -->\n")
 RECORDS = ROOT / "records"
+LONGEST = 100  # characters of a message that are shown
 
 
 def troubleshooting() -> str:
@@ -119,12 +120,12 @@ def error_texts() -> str:
     return "\n".join([*lines, ""])
 
 
-def _short(words: str, longest: int = 100) -> str:
+def _short(words: str) -> str:
     """The most specific part of a long text: what precedes a colon usually names the program."""
     words = " ".join(words.split())
-    while len(words) > longest and len(words.partition(": ")[2]) > 20:
+    while len(words) > LONGEST and len(words.partition(": ")[2]) > 20:
         words = words.partition(": ")[2]
-    return words if len(words) <= longest else words[:longest].rsplit(" ", 1)[0] + " ..."
+    return words if len(words) <= LONGEST else words[:LONGEST].rsplit(" ", 1)[0] + " ..."
 
 
 def _cell(text: str) -> str:

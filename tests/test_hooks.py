@@ -464,14 +464,6 @@ def test_an_update_validates_the_merged_tree(copied: Path, messages: Callable[[]
     assert any('--ipc is "private"' in line for line in messages())
 
 
-@pytest.mark.slow
-def test_an_update_with_a_conflict_succeeds_and_reports_it(copied: Path, messages: Callable[[], list[str]]) -> None:
-    change(copied / MAIN, '"init": true,', '"init": true,\n  "shutdownAction": "stopContainer",')
-    git("commit", "-qam", "mine", cwd=copied)
-    run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
-    assert messages() == [f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch validate."]
-
-
 # smoke
 
 
