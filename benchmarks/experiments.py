@@ -19,7 +19,7 @@ from harness import Benchmark, children, commit, in_turn, run
 
 from gpukit.host import frozen, queue
 from gpukit.jobs.table import Table
-from tests.jobs.kills import environment, kills, worker
+from tests.jobs import small
 
 FILES = 10_000
 IGNORED = 1 << 30
@@ -28,22 +28,19 @@ DAMAGED = 10
 STEPS = 500  # lines of each metrics.jsonl
 
 
-def project(folder: Path) -> Path:
-    """The smallest one, in a repository."""
-    config = json.dumps({"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspace"})
-    stack = json.dumps({"project": "small", "package": "small"})
-    files = {".devcontainer/devcontainer.json": config, ".devcontainer/cpu/devcontainer.json": config}
-    files |= {"stack.json": stack, ".gitignore": "/outputs/\n/data/\n/.launch/\n", "src/code.py": "print(0)\n"}
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
+def repository(folder: Path) -> Path:
+    folder.mkdir()
+    small.project(folder)
+    (folder / ".gitignore").write_text("/outputs/\n/data/\n/.launch/\n", encoding="utf-8")
+    (folder / "src").mkdir()
+    (folder / "src/code.py").write_text("print(0)\n", encoding="utf-8")
     commit(folder)
     run("git", "config", "gc.auto", "0", cwd=folder)  # in the background, it would remove files that are counted
     return folder
 
 
 def launch(folder: Path, *words: str) -> str:
-    return run(sys.executable, "-m", "gpukit", *words, cwd=folder, env=environment(folder))
+    return run(sys.executable, "-m", "gpukit", *words, cwd=folder, env=small.environment(folder))
 
 
 def size(folder: Path) -> int:
@@ -108,7 +105,7 @@ def ledger(folder: Path, rounds: int) -> tuple[float, list[float], int]:
 def first_lines(folder: Path, rounds: int) -> dict[str, list[float]]:
     """Seconds from `submit` to the first line of a job, by a worker that waits for it."""
     place = queue.folder(folder)
-    one = worker(folder)
+    one = small.worker(folder)
 
     def started(*options: str) -> None:
         number = int(launch(folder, "submit", *options, "--", "echo", "line").splitlines()[0])
@@ -131,11 +128,11 @@ def first_lines(folder: Path, rounds: int) -> dict[str, list[float]]:
 def main() -> None:
     with Benchmark("Experiments overnight", __doc__, rounds=50) as bench:
         few = min(bench.rounds, 7)
-        seconds, added = submissions(project(bench.spare / "large"), few)
+        seconds, added = submissions(repository(bench.spare / "large"), few)
         bench.figure("`submit`, 10,000 files and 1 GB of ignored data, CPU time", seconds)
-        first, compared, named = ledger(project(bench.spare / "ledger"), few)
+        first, compared, named = ledger(repository(bench.spare / "ledger"), few)
         bench.figure("`jobs compare`, 1,000 jobs, CPU time", compared)
-        lines = first_lines(project(bench.spare / "lines"), few)
+        lines = first_lines(repository(bench.spare / "lines"), few)
         for name in ("frozen", "--latest"):
             bench.figure(f"from `submit` to the first line, {name}", lines[name])
         bench.result("`submit`, CPU time, median", statistics.median(seconds), "s", at_most=0.5)
@@ -145,7 +142,7 @@ def main() -> None:
         bench.result("damaged jobs that it does not name", DAMAGED - named, at_most=0)
         added = statistics.median(lines["added"])
         bench.result("freezing and checking out before the first line, CPU time, median", added, "s", at_most=0.3)
-        for what, count in kills(project(bench.spare / "kills"), bench.rounds).items():
+        for what, count in small.kills(repository(bench.spare / "kills"), bench.rounds).items():
             bench.result(what, count, at_most=0)
         bench.notes = [
             f"{bench.rounds} kills of `submit`, each after an edit, and as many of the worker, at random moments.",

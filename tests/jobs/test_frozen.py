@@ -19,8 +19,8 @@ from gpukit.jobs import worker
 from gpukit.jobs.table import Table
 from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
-from tests.jobs.kills import kills
-from tests.jobs.test_jobs import SOURCE, Queue, queue, root  # noqa: F401
+from tests.jobs.small import kills
+from tests.jobs.test_jobs import Queue, queue, root  # noqa: F401
 
 # Prints what it finds; HEAD is its own code.
 SHOW = """

@@ -1,7 +1,8 @@
-"""kill -9 of `submit` and of the queue's worker at random moments: in a test, and more often in a benchmark."""
+"""The smallest project with a queue, and kill -9 of its submissions and workers: for tests, and for a benchmark."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -16,10 +17,21 @@ from gpukit.host.git import git
 from gpukit.jobs.table import FINAL, Table
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "gpukit/src"
+CONFIG = {"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspace"}
+
+
+def project(root: Path) -> Path:
+    for name in ("", "cpu"):
+        folder = root / ".devcontainer" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "devcontainer.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    (root / "stack.json").write_text(json.dumps({"project": "small", "package": "small"}), encoding="utf-8")
+    return root
 
 
 def environment(folder: Path) -> dict[str, str]:
-    path = os.pathsep.join([str(ROOT / "gpukit/src"), str(ROOT)])
+    path = os.pathsep.join([str(SOURCE), str(ROOT)])
     return {**os.environ, "PYTHONPATH": path, "GPUKIT_PROJECT": str(folder)}
 
 
