@@ -25,7 +25,7 @@ import pytest
 from copier import run_copy, run_recopy, run_update
 from copier.errors import TaskError
 
-from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, git, quick, until
+from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, change, git, quick, until
 
 HOOKS = ROOT / "hooks"
 sys.path.insert(0, str(HOOKS))
@@ -58,12 +58,6 @@ def project(generate: Callable[..., Path], tmp_path: Path) -> Path:
 def plain(generate: Callable[..., Path], tmp_path: Path) -> Path:
     """A project without a second service."""
     return shutil.copytree(generate(), tmp_path / "plain", symlinks=True)
-
-
-def change(path: Path, old: str, new: str) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"
-    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def edit(path: Path, **keys: object) -> dict:

@@ -19,19 +19,13 @@ from copier import run_copy, run_update
 from gpukit.project.pyproject import Requirements
 from gpukit.validate.main import Validation
 from gpukit.wheel import vendor, writer
-from tests.conftest import HERE, ROOT, git, quick
+from tests.conftest import HERE, ROOT, change, git, quick
 
 pytestmark = pytest.mark.slow
 
 OLD = HERE
 NEW = "9999.1.0"
 YOURS = ("src", "tests", "notebooks")
-
-
-def change(path: Path, old: str, new: str) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"
-    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def commit(folder: Path, message: str = "mine") -> None:
