@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import NOBODY, ROOT, Benchmark, run, say
+from harness import ROOT, Benchmark, commit, run, say
 
 PACKAGES = ["einops", "humanize", "tabulate", "sortedcontainers", "more-itertools"]
 FILES = {
@@ -28,14 +28,8 @@ def repository(folder: Path, package: str) -> Path:
     for name, text in {**FILES, "more.py": f"import {package.replace('-', '_')}\n" if package else ""}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-    run("git", "init", "--quiet", folder)
     commit(folder)
     return folder
-
-
-def commit(folder: Path) -> None:
-    run("git", "add", "--all", cwd=folder)
-    run("git", *NOBODY, "commit", "--quiet", "--message=commit", cwd=folder)
 
 
 def adopt(folder: Path, template: Path) -> float:

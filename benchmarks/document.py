@@ -1,12 +1,17 @@
-"""Write docs/benchmarks.md from the newest result of each benchmark."""
+"""Write the results in docs/benchmarks.md: the newest one of each benchmark."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+
+from catalogue.pages import filled  # noqa: E402
+
 DOCUMENT = HERE.parent / "docs/benchmarks.md"
 ORDER = [
     "generate",
@@ -23,19 +28,7 @@ ORDER = [
     "rebuild",
 ]
 ORDER += ["launchers", "resume_project", "resume_others", "resume_adapters", "resume_streams", "checkpoint"]
-ORDER += ["step", "podman", "experiments", "adopt"]
-TOP = """\
-# Benchmarks
-
-<!-- Written by `python benchmarks/document.py` from benchmarks/results/. Change those, not this file. -->
-
-What this template costs, compared with doing the same without it or with other libraries. The alternatives in a table
-were measured in turn, in one run; the figures are medians. Only their ratios apply to other machines. To measure on
-your machine, run the command above the table; the result is written to `benchmarks/results/`, and this page is updated.
-With `--rounds 1 --print`, the smallest sample is measured, and nothing is written. Benchmarks of training need
-`benchmarks/requirements.txt`. Images called `standin/...` are small substitutes for the real base images, with a CPU
-build of PyTorch.
-"""
+ORDER += ["step", "rehearse", "podman", "experiments", "adopt"]
 
 
 def newest() -> list[dict[str, Any]]:
@@ -84,7 +77,7 @@ def section(result: dict[str, Any]) -> str:
 
 
 def document() -> str:
-    return "\n".join([TOP, *map(section, newest())])
+    return filled(DOCUMENT, {"results": "\n".join(map(section, newest()))})
 
 
 if __name__ == "__main__":

@@ -10,67 +10,37 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import signal
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from harness import ROOT, Benchmark, children, in_turn, run, say
+from harness import Benchmark, children, commit, in_turn, run
 
 from gpukit.host import frozen, queue
-from gpukit.jobs.table import FINAL, Table
+from gpukit.jobs.table import Table
+from tests.jobs import small
 
 FILES = 10_000
 IGNORED = 1 << 30
 JOBS = 1000
 DAMAGED = 10
-WORKER = ROOT / "tests/jobs/plain.py"
 STEPS = 500  # lines of each metrics.jsonl
 
 
-def project(folder: Path) -> Path:
-    """The smallest one, in a repository."""
-    config = json.dumps({"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspace"})
-    stack = json.dumps({"project": "small", "package": "small"})
-    files = {".devcontainer/devcontainer.json": config, ".devcontainer/cpu/devcontainer.json": config}
-    files |= {"stack.json": stack, ".gitignore": "/outputs/\n/data/\n/.launch/\n", "src/code.py": "print(0)\n"}
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    run("git", "init", "--quiet", cwd=folder)
-    run("git", "config", "gc.auto", "0", cwd=folder)  # in the background, it would remove files that are counted
+def repository(folder: Path) -> Path:
+    folder.mkdir()
+    small.project(folder)
+    (folder / ".gitignore").write_text("/outputs/\n/data/\n/.launch/\n", encoding="utf-8")
+    (folder / "src").mkdir()
+    (folder / "src/code.py").write_text("print(0)\n", encoding="utf-8")
     commit(folder)
+    run("git", "config", "gc.auto", "0", cwd=folder)  # in the background, it would remove files that are counted
     return folder
 
 
-def commit(folder: Path) -> None:
-    run("git", "add", ".", cwd=folder)
-    run("git", "-c", "user.name=nobody", "-c", "user.email=nobody@example.org", "commit", "-qm", "files", cwd=folder)
-
-
-def environment(folder: Path) -> dict[str, str]:
-    path = os.pathsep.join([str(ROOT / "gpukit/src"), str(ROOT)])
-    return {**os.environ, "PYTHONPATH": path, "GPUKIT_PROJECT": str(folder)}
-
-
 def launch(folder: Path, *words: str) -> str:
-    return run(sys.executable, "-m", "gpukit", *words, cwd=folder, env=environment(folder))
-
-
-def worker(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(WORKER), str(folder), ""], env=environment(folder), stderr=-3)
-
-
-def until_ended(place: Path) -> list[dict[str, object]]:
-    while True:
-        with Table(place) as table:
-            found = table.recent(10_000)
-        if all(job["state"] in FINAL for job in found):
-            return found
-        time.sleep(0.05)
+    return run(sys.executable, "-m", "gpukit", *words, cwd=folder, env=small.environment(folder))
 
 
 def size(folder: Path) -> int:
@@ -132,55 +102,10 @@ def ledger(folder: Path, rounds: int) -> tuple[float, list[float], int]:
     return seconds[0], seconds[1:], output.count("is damaged") + output.count("no metrics")
 
 
-def kills(folder: Path, times: int) -> dict[str, int]:
-    """kill -9 of `submit` and of the worker at random moments; what is lost, wrong, or left."""
-    place = queue.folder(folder)
-    chance = random.Random(2026)
-    expected: dict[int, str] = {}
-    command = [sys.executable, "-m", "gpukit", "submit", "--", sys.executable, "src/code.py"]
-    begun = time.perf_counter()
-    run(*command, cwd=folder, env=environment(folder))
-    whole = time.perf_counter() - begun
-    expected[1] = "0\n"
-    for number in range(times):
-        (folder / "src/code.py").write_text(f"print({number})\n", encoding="utf-8")
-        process = subprocess.Popen(command, cwd=folder, env=environment(folder), stdout=-1, stderr=-3)
-        time.sleep(chance.uniform(0.3 * whole, 1.2 * whole))
-        process.send_signal(signal.SIGKILL)
-        printed = process.communicate()[0].strip()
-        with Table(place) as table:
-            for job in table.recent(10_000):
-                expected.setdefault(job["id"], f"{number}\n")
-        if printed and int(printed) not in expected:
-            raise SystemExit(f"job {int(printed)} was reported, and is lost")
-    say(f"{len(expected) - 1} of {times} killed submissions are in the queue")
-    for _ in range(times):
-        one = worker(folder)
-        time.sleep(chance.uniform(0.3 * whole, 2 * whole))
-        one.send_signal(signal.SIGKILL)
-        one.wait()
-    one = worker(folder)
-    ended = until_ended(place)
-    wrong = sum(not (place / f"{number}.log").read_text().endswith(text) for number, text in expected.items())
-    while any(path.name.isdecimal() for path in place.iterdir()):
-        time.sleep(0.1)
-    one.terminate()
-    one.wait()
-    frozen.remove_drafts(place, 0)
-    left = [path for path in place.iterdir() if path.is_dir() and path.name != "code.git"]
-    status = run("git", "status", "--porcelain", cwd=folder).splitlines()
-    return {
-        "jobs that were lost, or did not finish": sum(job["state"] != "finished" for job in ended),
-        "jobs that ran other code": wrong,
-        "folders that are left": len(left),
-        "lines in `git status` but for the edit": len(status) - 1,
-    }
-
-
 def first_lines(folder: Path, rounds: int) -> dict[str, list[float]]:
     """Seconds from `submit` to the first line of a job, by a worker that waits for it."""
     place = queue.folder(folder)
-    one = worker(folder)
+    one = small.worker(folder)
 
     def started(*options: str) -> None:
         number = int(launch(folder, "submit", *options, "--", "echo", "line").splitlines()[0])
@@ -203,11 +128,11 @@ def first_lines(folder: Path, rounds: int) -> dict[str, list[float]]:
 def main() -> None:
     with Benchmark("Experiments overnight", __doc__, rounds=50) as bench:
         few = min(bench.rounds, 7)
-        seconds, added = submissions(project(bench.spare / "large"), few)
+        seconds, added = submissions(repository(bench.spare / "large"), few)
         bench.figure("`submit`, 10,000 files and 1 GB of ignored data, CPU time", seconds)
-        first, compared, named = ledger(project(bench.spare / "ledger"), few)
+        first, compared, named = ledger(repository(bench.spare / "ledger"), few)
         bench.figure("`jobs compare`, 1,000 jobs, CPU time", compared)
-        lines = first_lines(project(bench.spare / "lines"), few)
+        lines = first_lines(repository(bench.spare / "lines"), few)
         for name in ("frozen", "--latest"):
             bench.figure(f"from `submit` to the first line, {name}", lines[name])
         bench.result("`submit`, CPU time, median", statistics.median(seconds), "s", at_most=0.5)
@@ -217,7 +142,7 @@ def main() -> None:
         bench.result("damaged jobs that it does not name", DAMAGED - named, at_most=0)
         added = statistics.median(lines["added"])
         bench.result("freezing and checking out before the first line, CPU time, median", added, "s", at_most=0.3)
-        for what, count in kills(project(bench.spare / "kills"), bench.rounds).items():
+        for what, count in small.kills(repository(bench.spare / "kills"), bench.rounds).items():
             bench.result(what, count, at_most=0)
         bench.notes = [
             f"{bench.rounds} kills of `submit`, each after an edit, and as many of the worker, at random moments.",

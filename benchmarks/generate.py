@@ -16,7 +16,7 @@ import statistics
 from pathlib import Path
 
 import yaml
-from harness import NOBODY, ROOT, Benchmark, children, copier, in_turn, ratio, run
+from harness import ROOT, Benchmark, children, commit, copier, in_turn, ratio, run
 
 EVERYTHING = {
     "hardware": "rtx-40",
@@ -35,8 +35,8 @@ def plain_template(project: Path, folder: Path) -> Path:
     """A template with the files of `project` and without questions."""
     shutil.copytree(project, folder / "template", ignore=shutil.ignore_patterns(".copier-answers.yml"))
     (folder / "copier.yml").write_text("_subdirectory: template\n", encoding="utf-8")
-    for command in (["init", "-q"], ["add", "-Af"], [*NOBODY, "commit", "-qm", "files"], ["tag", "v1.0.0"]):
-        run("git", *command, cwd=folder)
+    commit(folder)
+    run("git", "tag", "v1.0.0", cwd=folder)
     return folder
 
 

@@ -34,7 +34,6 @@ from gpukit.wheel import vendor, writer  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TAG = "v9999.0.0"  # the tag of the clone's last commit, from which projects are copied
-NOBODY = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
 
 
 def run(*argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
@@ -55,6 +54,13 @@ def say(*words: object) -> None:
 
 def copier(*arguments: str | Path, env: dict[str, str] | None = None) -> str:
     return run(sys.executable, "-m", "copier", *arguments, env=env)
+
+
+def commit(folder: Path) -> None:
+    """Commit all files of a folder, which is made a repository if it is none."""
+    run("git", "init", "--quiet", cwd=folder)
+    run("git", "add", "--all", cwd=folder)
+    run("git", "-c", "user.name=nobody", "-c", "user.email=nobody@example.org", "commit", "-qm", "files", cwd=folder)
 
 
 def children() -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import harness  # noqa: F401 (it finds the package tests)
 
@@ -53,22 +54,27 @@ def trl(folder: Path, workers: int, accumulate: int) -> None:
     lines.end(**states(trainer.model, trainer.optimizer, trainer.lr_scheduler.state_dict()))
 
 
-def accelerate(folder: Path, workers: int, accumulate: int) -> None:
+def prepared(workers: int, accumulate: int, **options: Any) -> list[Any]:
+    """accelerate's accelerator with these options, and a model, its optimizer, loader, and scheduler."""
     import torch
     from accelerate import Accelerator
     from accelerate.utils import set_seed
     from torch.utils.data import DataLoader
 
-    from exactrun.run import Run
-
-    lines = Lines(folder)
     set_seed(2)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulate, **options)
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
     loader = DataLoader(samples(), batch_size=4, shuffle=True, num_workers=workers)
-    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+    return [accelerator, *accelerator.prepare(model, optimizer, loader, scheduler)]
+
+
+def accelerate(folder: Path, workers: int, accumulate: int) -> None:
+    from exactrun.run import Run
+
+    lines = Lines(folder)
+    accelerator, model, optimizer, loader, scheduler = prepared(workers, accumulate)
     run = Run(folder / "run", save_steps=5)  # 1
     run.keep(model=model, optimizer=optimizer, scheduler=scheduler)  # 2
     step = 0
@@ -88,23 +94,14 @@ def accelerate(folder: Path, workers: int, accumulate: int) -> None:
 
 def accelerate_alone(folder: Path, workers: int, accumulate: int) -> None:
     """save_state, load_state, skip_first_batches, and the seedable sampler."""
-    import torch
-    from accelerate import Accelerator
-    from accelerate.utils import DataLoaderConfiguration, ProjectConfiguration, set_seed
-    from torch.utils.data import DataLoader
+    from accelerate.utils import DataLoaderConfiguration, ProjectConfiguration
 
     lines = Lines(folder)
-    set_seed(2)
     naming = ProjectConfiguration(project_dir=folder, automatic_checkpoint_naming=True, total_limit=2)
     sampling = DataLoaderConfiguration(use_seedable_sampler=True)
-    accelerator = Accelerator(
-        cpu=True, gradient_accumulation_steps=accumulate, project_config=naming, dataloader_config=sampling
+    accelerator, model, optimizer, loader, scheduler = prepared(
+        workers, accumulate, project_config=naming, dataloader_config=sampling
     )
-    model = network()
-    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
-    loader = DataLoader(samples(), batch_size=4, shuffle=True, num_workers=workers)
-    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
     saved = newest(folder, "checkpoints/checkpoint_*/step")
     step = 0
     if saved:

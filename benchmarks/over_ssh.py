@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import NOBODY, Benchmark, run
+from harness import Benchmark, commit
 
 from tests.launch.box import NAME, Box, box
 
@@ -48,9 +48,7 @@ def version(root: Path) -> set[str]:
 
 def project(root: Path, count: int) -> Path:
     write(root, 0, count)
-    run("git", "init", "-q", root)
-    run("git", "add", "-A", cwd=root)
-    run("git", *NOBODY, "commit", "-qm", "x", cwd=root)
+    commit(root)
     return root
 
 

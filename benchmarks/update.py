@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import NOBODY, ROOT, TAG, Benchmark, children, copier, run
+from harness import ROOT, TAG, Benchmark, children, commit, copier, run
 
 from gpukit.cli.main import parse
 from gpukit.plan import extensions
@@ -35,11 +35,6 @@ def replace(path: Path, old: str, new: str) -> None:
     if old not in text:
         raise SystemExit(f"{path} does not contain {old!r}.")
     path.write_text(text.replace(old, new), encoding="utf-8")
-
-
-def commit(folder: Path) -> None:
-    run("git", "add", "-A", cwd=folder)
-    run("git", *NOBODY, "commit", "-qm", "x", cwd=folder)
 
 
 def release(template: Path) -> None:
@@ -98,7 +93,6 @@ def copy(template: Path, answers: Path, state: str, project: Path) -> None:
         (project / "own.txt").write_text("mine\n")
     if state == "conflict":
         replace(project / "Dockerfile", COMMAND[0], 'CMD ["zsh"]')
-    run("git", "init", "-q", cwd=project)
     commit(project)
 
 

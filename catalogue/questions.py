@@ -1,4 +1,4 @@
-"""The questions of copier.yml: what fragments/given.jinja checks, and docs/questions.md, which this writes."""
+"""The questions of copier.yml: what fragments/given.jinja checks, and the table of them in docs/questions.md."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run directly
 from catalogue import support
+from catalogue.pages import filled
 
 ROOT = support.HERE.parent
 PAGE = ROOT / "docs/questions.md"
@@ -24,21 +25,6 @@ CHOICES = {
     "use_case": ("packages", "use_cases"),
     "base": ("images", "bases"),
 }
-TOP = """# The questions
-
-Copier asks these questions. To answer them on the command line, use `-d name=value`; `--defaults` accepts the defaults
-of all others:
-
-```sh
-copier copy --trust --defaults -d hardware=dgx-spark -d tracking='[wandb]' gh:org/gpu-template myproj
-```
-
-| name | question | values | default |
-| --- | --- | --- | --- |
-"""
-END = """
-To change an answer later, see [Updating](updating.md). How the bases differ: [Choosing a base](choosing-a-base.md).
-"""
 
 
 def kind(name: str) -> dict[str, Any]:
@@ -63,8 +49,9 @@ def kind(name: str) -> dict[str, Any]:
 
 def page() -> str:
     """The contents of docs/questions.md."""
-    rows = [f"| `{name}` | {ASKED[name]['help']} | {values(name)} | {default(name)} |\n" for name in ASKED]
-    return TOP + "".join(rows) + END
+    rows = [f"| `{name}` | {ASKED[name]['help']} | {values(name)} | {default(name)} |" for name in ASKED]
+    head = ["| name | question | values | default |", "| --- | --- | --- | --- |"]
+    return filled(PAGE, {"questions": "\n".join([*head, *rows])})
 
 
 def values(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Write the pages that are generated from data: the troubleshooting page from the checks, and the table of verified
+"""Write what pages have from data: the troubleshooting page from the checks and knowledge/, and the table of verified
 runs in docs/verified.md and README.md from records/.
 """
 
@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "gpukit/src"))
+sys.path[:0] = [str(ROOT), str(ROOT / "gpukit/src")]
+
+from catalogue.pages import filled  # noqa: E402
 
 TROUBLESHOOTING = ROOT / "docs/troubleshooting.md"
 VERIFIED = ROOT / "docs/verified.md"
 README = ROOT / "README.md"
-MARKS = ("<!-- verified: written by docs/write.py from records/ -->\n", "<!-- end of verified -->\n")
 RECORDS = ROOT / "records"
+LONGEST = 100  # characters of a message that are shown
 
 
 def troubleshooting() -> str:
@@ -28,27 +30,19 @@ def troubleshooting() -> str:
     from gpukit.plan import main as plan
     from gpukit.verify import main as verify
 
-    checks = page(
+    checks = every_check(
         [
             ("doctor", "The host: `./launch doctor`", doctor.CHECKS),
             ("plan", "A machine that is not here: `./launch plan`", plan.EXPLAINED),
             ("verify", "The container: `./launch verify`", verify.CHECKS),
         ]
     )
-    return checks + error_texts()
+    return filled(TROUBLESHOOTING, {"checks": checks, "messages": error_texts()})
 
 
-def page(tools: list[tuple[str, str, Any]]) -> str:
+def every_check(tools: list[tuple[str, str, Any]]) -> str:
     """The causes of each tool's checks, with their remedies."""
-    lines = [
-        "# Troubleshooting",
-        "",
-        "`./launch doctor` checks the host, `./launch plan` a machine that is not here, and `./launch verify` the",
-        "container. Each prints the cause and one remedy.",
-        "This page lists everything that they can find; it is generated from the checks. `./launch explain ID` prints",
-        "one entry, and `--report` writes a file that you can attach to an issue. `./launch explain FILE` finds the",
-        "cause of an error text; [the texts that it knows](#about) are at the end.",
-    ]
+    lines = []
     for tool, title, checks in tools:
         lines += ["", f"## {title}"]
         option = "" if tool == "plan" else "--only "  # plan always runs all of its checks
@@ -101,15 +95,7 @@ def error_texts() -> str:
     from gpukit.findings.causes import PROJECT, shown
     from gpukit.project.data import data
 
-    lines = [
-        "",
-        '<a id="about"></a>',
-        "",
-        "## Error messages: `./launch explain`",
-        "",
-        "[`./launch explain`](explain.md) recognizes these messages, in old and new wordings, and prints the causes",
-        "that are possible on this machine, each with a remedy. The most frequent cause of each message is first.",
-    ]
+    lines = []
     for topic, about in data("knowledge")["topics"].items():
         lines += ["", f"### {about.rstrip('.')}", ""]
         for sign in signs():
@@ -119,12 +105,12 @@ def error_texts() -> str:
     return "\n".join([*lines, ""])
 
 
-def _short(words: str, longest: int = 100) -> str:
+def _short(words: str) -> str:
     """The most specific part of a long text: what precedes a colon usually names the program."""
     words = " ".join(words.split())
-    while len(words) > longest and len(words.partition(": ")[2]) > 20:
+    while len(words) > LONGEST and len(words.partition(": ")[2]) > 20:
         words = words.partition(": ")[2]
-    return words if len(words) <= longest else words[:longest].rsplit(" ", 1)[0] + " ..."
+    return words if len(words) <= LONGEST else words[:LONGEST].rsplit(" ", 1)[0] + " ..."
 
 
 def _cell(text: str) -> str:
@@ -163,40 +149,12 @@ def verified_table(found: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def verified(found: list[dict]) -> str:
-    return "\n".join(
-        [
-            "# Verified on real hardware",
-            "",
-            "Each row is the result of `./launch verify --record` in a generated project on the card in the first",
-            "column, submitted as a file in `records/`. Results from emulated hardware or substitute images, and",
-            "estimates, are excluded.",
-            "",
-            verified_table(found),
-            "",
-            "To add yours, run `./launch verify --record`, put the file that it writes into `records/`, update this",
-            "page with `python docs/write.py`, and open a pull request. The file contains the card, the driver, the",
-            "versions, and the checks that did not pass, but no names of users or machines.",
-            "",
-        ]
-    )
-
-
-def readme(text: str, found: list[dict]) -> str:
-    """README with the same table between the two markers."""
-    before, _, rest = text.partition(MARKS[0])
-    _, _, after = rest.partition(MARKS[1])
-    if not rest or not after:
-        raise ValueError(f"README.md has no {MARKS[0].strip()} ... {MARKS[1].strip()}")
-    return f"{before}{MARKS[0]}\n{verified_table(found)}\n\n{MARKS[1]}{after}"
-
-
 def pages() -> dict[Path, str]:
-    found = records()
+    table = {"verified": verified_table(records())}
     return {
         TROUBLESHOOTING: troubleshooting(),
-        VERIFIED: verified(found),
-        README: readme(README.read_text(encoding="utf-8"), found),
+        VERIFIED: filled(VERIFIED, table),
+        README: filled(README, table),
     }
 
 

@@ -43,17 +43,8 @@ SKIPPED = 11
 MAIN = ".devcontainer/devcontainer.json"
 CREATION_LIMIT = 60  # seconds
 UNNEEDED = ("--env", "--env-file", "--publish", "--publish-all", "--user", "--workdir", "--label", "--name", "--rm")
-UNNEEDED += (
-    "--attach",
-    "--cidfile",
-    "--detach",
-    "--detach-keys",
-    "--entrypoint",
-    "--log-driver",
-    "--log-opt",
-    "--pull",
-)
-UNNEEDED += ("--restart", "--sig-proxy")
+UNNEEDED += ("--attach", "--cidfile", "--detach", "--detach-keys", "--entrypoint", "--log-driver", "--log-opt")
+UNNEEDED += ("--pull", "--restart", "--sig-proxy")
 INVALID = re.compile(
     r"invalid |unknown (shorthand )?flag|flag needs|conflicting ", re.IGNORECASE
 )  # said of wrong flags

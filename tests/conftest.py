@@ -161,6 +161,12 @@ def git(*args: str, cwd: Path) -> str:
     return subprocess.run(["git", *args], cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
 def working_tree() -> list[str]:
     """The current files of this repository: tracked and untracked, but not ignored."""
     names = git("ls-files", "-co", "--exclude-standard", "-z", cwd=ROOT).split("\0")

@@ -27,8 +27,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-sys.path.insert(0, str(ROOT / "hooks"))
-
 from gpukit.validate.compose import interpolated
 from gpukit.validate.compose import read as compose_yaml
 from gpukit.validate.main import Validation

@@ -25,7 +25,7 @@ import pytest
 from copier import run_copy, run_recopy, run_update
 from copier.errors import TaskError
 
-from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, git, quick, until
+from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, change, git, quick, until
 
 HOOKS = ROOT / "hooks"
 sys.path.insert(0, str(HOOKS))
@@ -58,12 +58,6 @@ def project(generate: Callable[..., Path], tmp_path: Path) -> Path:
 def plain(generate: Callable[..., Path], tmp_path: Path) -> Path:
     """A project without a second service."""
     return shutil.copytree(generate(), tmp_path / "plain", symlinks=True)
-
-
-def change(path: Path, old: str, new: str) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"
-    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def edit(path: Path, **keys: object) -> dict:
@@ -462,14 +456,6 @@ def test_an_update_validates_the_merged_tree(copied: Path, messages: Callable[[]
     with pytest.raises(TaskError):
         run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
     assert any('--ipc is "private"' in line for line in messages())
-
-
-@pytest.mark.slow
-def test_an_update_with_a_conflict_succeeds_and_reports_it(copied: Path, messages: Callable[[], list[str]]) -> None:
-    change(copied / MAIN, '"init": true,', '"init": true,\n  "shutdownAction": "stopContainer",')
-    git("commit", "-qam", "mine", cwd=copied)
-    run_update(copied, defaults=True, overwrite=True, quiet=True, unsafe=True, vcs_ref="v1.1.0")
-    assert messages() == [f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch validate."]
 
 
 # smoke

@@ -28,8 +28,8 @@ from gpukit.update import main, record, summary, trial
 from gpukit.update.template import Template, release_key
 from gpukit.wheel import vendor, writer
 from tests import test_update as releases
-from tests.conftest import ROOT, git, quick
-from tests.test_update import NEW, OLD, add_release, change, commit, stack
+from tests.conftest import ROOT, change, git, quick
+from tests.test_update import NEW, OLD, add_release, commit, stack
 
 template = releases.template
 project = releases.project

@@ -29,8 +29,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-sys.path.insert(0, str(ROOT / "hooks"))
-
 from gpukit.validate import compose
 from gpukit.validate.main import Validation
 

@@ -17,24 +17,15 @@ import yaml
 from copier import run_copy, run_update
 
 from gpukit.project.pyproject import Requirements
-from gpukit.wheel import vendor, writer
-from tests.conftest import HERE, ROOT, git, quick
-
-sys.path.insert(0, str(ROOT / "hooks"))
-
 from gpukit.validate.main import Validation
+from gpukit.wheel import vendor, writer
+from tests.conftest import HERE, ROOT, change, git, quick
 
 pytestmark = pytest.mark.slow
 
 OLD = HERE
 NEW = "9999.1.0"
 YOURS = ("src", "tests", "notebooks")
-
-
-def change(path: Path, old: str, new: str) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"
-    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def commit(folder: Path, message: str = "mine") -> None:
@@ -168,6 +159,7 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     change(pyproject, 'version = "0.1.0"', 'version = "1.2.3"')
     pyproject.write_text(Requirements(pyproject.read_text(encoding="utf-8")).set("einops>=0.8"), encoding="utf-8")
     change(mine / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
+    change(mine / "Dockerfile", "WORKDIR /workspace\n", "WORKDIR /workspace\nENV MINE=1\n")
     change(mine / "AGENTS.md", "## Commands\n", "## Review\n\nBy Ann.\n\n## Commands\n")
     change(mine / ".devcontainer/devcontainer.json", '"init": true,', '"init": true, // mine\n  "features": {},')
     (mine / "apt.txt").write_text("ffmpeg\n")
@@ -192,7 +184,8 @@ def test_your_edits_survive(template: Path, project: Callable[..., Path]) -> Non
     text = pyproject.read_text(encoding="utf-8")
     assert 'version = "1.2.3"' in text and '"einops>=0.8",' in text
     assert '"more>=1",' in text and "line-length = 100" in text
-    assert 'CMD ["bash", "-l"]' in (mine / "Dockerfile").read_text(encoding="utf-8")
+    dockerfile = (mine / "Dockerfile").read_text(encoding="utf-8")
+    assert 'CMD ["bash", "-l"]' in dockerfile and "ENV MINE=1" in dockerfile
     assert "\nPlates.\n" in (mine / "README.md").read_text(encoding="utf-8")
     agents = (mine / "AGENTS.md").read_text(encoding="utf-8")
     assert "\nBy Ann.\n" in agents and "## The hardware\n" in agents
@@ -336,15 +329,6 @@ def test_a_new_release_arrives_everywhere_at_once(
     assert Validation(mine).problems() == []
 
 
-def test_an_uncertain_release_does_not_arrive(template: Path, project: Callable[..., Path]) -> None:
-    mine = project()
-    before = stack(mine)
-    add_release(template, "wheel", status="uncertain")
-    release(template)
-    update(mine)
-    assert stack(mine) == before
-
-
 PINS = {"wheel": "2.13.0-cu130", "ngc": "26.06", "cuda": "13.0.3-torch-2.14.1"}
 
 
@@ -378,15 +362,11 @@ def test_the_end_of_a_pin_is_announced(
 # A new gpukit
 
 
-def test_an_update_is_small_and_keeps_your_edits(template: Path, project: Callable[..., Path], copier: object) -> None:
+def test_an_update_is_small(template: Path, project: Callable[..., Path], copier: object) -> None:
     """The releases differ in the base's release, the driver floor, and gpukit's code."""
     copier.setenv("GPU_TEMPLATE_SMOKE", "off")
     mine = project()
     old = vendor.put(writer.for_project(template / "gpukit"), mine)
-    change(mine / "pyproject.toml", '    "tyro>=1.0,<2",\n', '    "tyro>=1.0,<2",\n    "einops>=0.8",\n')
-    (mine / "apt.txt").write_text("ffmpeg\n")
-    change(mine / "Dockerfile", "WORKDIR /workspace\n", "WORKDIR /workspace\nENV MINE=1\n")
-    change(mine / "README.md", "## Start\n", "## What for\n\nPlates.\n\n## Start\n")
     commit(mine)
     add_release(template, "wheel", driver="595.10")
     with (template / "gpukit/src/gpukit/doctor/driver.py").open("a") as file:
@@ -403,10 +383,6 @@ def test_an_update_is_small_and_keeps_your_edits(template: Path, project: Callab
     assert len(rows) <= 9
     assert sum(int(added) + int(removed) for added, removed, name in rows if name not in wheels) <= 40
     assert (stack(mine)["release"], stack(mine)["driver"]) == (RELEASES["wheel"][0], "595.10")
-    assert '"einops>=0.8",' in (mine / "pyproject.toml").read_text(encoding="utf-8")
-    assert (mine / "apt.txt").read_text() == "ffmpeg\n"
-    assert "ENV MINE=1" in (mine / "Dockerfile").read_text(encoding="utf-8")
-    assert "\nPlates.\n" in (mine / "README.md").read_text(encoding="utf-8")
     assert Validation(mine).problems() == []
 
 
@@ -481,12 +457,6 @@ def test_a_selected_base_stays_if_the_new_hardware_supports_it(project: Callable
     commit(mine)
     update(mine, OLD, hardware="gtx-10")
     assert stack(mine)["base"] == "wheel"
-
-
-def test_the_main_machine_can_become_an_additional_one(project: Callable[..., Path]) -> None:
-    mine = project(hardware="rtx-40", also_on=["a100", "h100"])
-    update(mine, OLD, hardware="h100")
-    assert list(stack(mine)["targets"]) == ["h100", "a100"]
 
 
 @pytest.mark.parametrize("given", [{"hardware": "gtx-10"}, {"hardware": "v100", "also_on": ["gtx-10"]}])

@@ -31,6 +31,7 @@ from typing import Any
 
 import pytest
 
+from gpukit.host.preflight import empty_image
 from gpukit.wheel import vendor, writer
 from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot
 
@@ -99,13 +100,7 @@ class Engine:
     def grants(self) -> bool:
         """Whether an engine accepts a GPU request: if so, the error is that the program does not exist."""
         probe = f"{SLUG}-probe-{os.getpid()}"
-        content = io.BytesIO()
-        with tarfile.open(fileobj=content, mode="w") as archive:
-            entry = tarfile.TarInfo("usr/bin")
-            entry.type = tarfile.DIRTYPE
-            entry.mode = 0o755
-            archive.addfile(entry)
-        self.ask("import", "-", probe, stdin=content.getvalue())
+        self.ask("import", "-", probe, stdin=empty_image())
         answer = self.ask("run", "--rm", "--pull=never", "--gpus=all", probe, "/none").stderr
         self.ask("rmi", probe)
         return "no such file" in answer

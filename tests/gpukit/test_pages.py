@@ -7,10 +7,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from catalogue.pages import filled
 from docs import write
 from gpukit.findings.finding import PASS, SKIP, WARN, Finding
 from gpukit.verify import main as verify
-from gpukit.verify.main import document, record
+from gpukit.verify.main import record
 from gpukit.verify.probes import Devices
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,12 +77,10 @@ def test_only_whole_runs_on_a_gpu_are_recorded(container, make_stack, tmp_path, 
     assert not file.exists()
 
 
-def test_readme_and_the_page_show_the_same_table(container, make_stack):
-    text = write.README.read_text(encoding="utf-8")
-    for found in ([], [document(FINDINGS, container(), make_stack())]):
-        shown = write.readme(text, found)
-        assert f"\n\n{write.verified_table(found)}\n\n" in shown
-        assert write.verified_table(found) in write.verified(found)
-        assert write.readme(shown, []) == write.readme(text, [])
-    with pytest.raises(ValueError, match="no <!--"):
-        write.readme("# A README without marks\n", [])
+def test_only_the_named_part_of_a_page_is_written(tmp_path):
+    page = tmp_path / "page.md"
+    text = "# Title\n\n<!-- a: written by x -->\n\n{}\n\n<!-- end of a -->\n\nBy hand.\n"
+    page.write_text(text.format("| old |"), encoding="utf-8")
+    assert filled(page, {"a": "| \\1 |\n"}) == text.format("| \\1 |")
+    with pytest.raises(ValueError, match="no part b"):
+        filled(page, {"b": ""})

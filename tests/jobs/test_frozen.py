@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace as Namespace
 
@@ -22,7 +19,8 @@ from gpukit.jobs import worker
 from gpukit.jobs.table import Table
 from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
-from tests.jobs.test_jobs import SOURCE, Queue, queue, root  # noqa: F401
+from tests.jobs.small import kills
+from tests.jobs.test_jobs import Queue, queue, root  # noqa: F401
 
 # Prints what it finds; HEAD is its own code.
 SHOW = """
@@ -389,44 +387,10 @@ def test_only_changed_files_are_frozen_again(repository: Path, monkeypatch: pyte
     assert git(repository, "for-each-ref", "--format=%(objectname)", frozen.REFS).split() == [head]
 
 
-KILLED = """
-import os, signal, sys, threading
-threading.Timer(float(sys.argv[1]), os.kill, [os.getpid(), signal.SIGKILL]).start()
-from gpukit.cli.main import main
-main(["submit", "--", sys.executable, "-c", "print(open('src/a.py').read())"])
-os._exit(0)
-"""
-
-
 @pytest.mark.slow
 def test_kills_lose_no_job_and_leave_nothing(queue: Queue, repository: Path) -> None:  # noqa: F811
-    """kill -9 of `submit` and of the worker at random times; benchmarks/experiments.py kills more often."""
-    chance = random.Random(0)
-    env = {**os.environ, "PYTHONPATH": str(SOURCE), "GPUKIT_PROJECT": str(repository)}
-    submitted: dict[int, str] = {}
-    for at in range(4):
-        write(repository, "src/a.py", f"a = {at}\n")
-        command = [sys.executable, "-c", KILLED, str(chance.uniform(0.05, 0.5))]
-        subprocess.run(command, cwd=repository, env=env, capture_output=True)
-        for job in queue.table.recent(1000):
-            submitted.setdefault(job["id"], f"a = {at}\n\n")
-    assert main(["submit", "--", sys.executable, "-c", "print(open('src/a.py').read())"]) == 0
-    submitted[len(submitted) + 1] = "a = 3\n\n"
-    for _ in range(4):
-        worker = queue.start()
-        time.sleep(chance.uniform(0.2, 0.6))
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
-    queue.start()
-    queue.until(lambda: set(queue.states()) == {"finished"})
-    for number, text in submitted.items():
-        assert queue.log(number).endswith(text), number
-    place = repository / ".launch/jobs"
-    queue.until(lambda: not [path for path in place.iterdir() if path.name.isdecimal() or path.suffix == ".gone"])
-    frozen.remove_drafts(place, 0)
-    frozen.forget(repository, lambda: queue.table.codes(0))
-    assert not [path for path in place.iterdir() if path.is_dir()]
-    assert git(repository, "status", "--porcelain") == " M src/a.py\n"
-    listed = git(repository, "for-each-ref", "refs/gpukit").splitlines()
-    assert len(listed) == len(queue.table.codes(0) - {""})
-    assert json.loads((place / "worker.lock").read_text())
+    """benchmarks/experiments.py kills more often."""
+    write(repository, "src/code.py", "print(0)\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "second")
+    assert {what: count for what, count in kills(repository, 4).items() if count} == {}

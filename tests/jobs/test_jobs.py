@@ -30,23 +30,17 @@ from gpukit.jobs.service import application
 from gpukit.jobs.table import FINAL, MIGRATIONS, Table
 from gpukit.project.messages import RefusalError
 from tests.conftest import until
+from tests.jobs.small import CONFIG, SOURCE, project
 from tests.jobs.test_slurm import RECORD
 
-SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
 PLAIN = Path(__file__).with_name("plain.py")
-CONFIG = {"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspace"}
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("", "cpu"):
-        folder = tmp_path / ".devcontainer" / name
-        folder.mkdir(exist_ok=True)
-        (folder / "devcontainer.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-    (tmp_path / "stack.json").write_text(json.dumps({"project": "small", "package": "small"}), encoding="utf-8")
     monkeypatch.setenv("GPUKIT_PROJECT", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return project(tmp_path)
 
 
 class Queue:

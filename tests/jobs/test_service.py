@@ -24,10 +24,9 @@ from gpukit.jobs.runners import Outside
 from gpukit.jobs.table import Table
 from gpukit.project.messages import RefusalError
 from tests.conftest import until
+from tests.jobs import small
 from tests.ports import free_port
 
-SOURCE = Path(__file__).resolve().parents[2] / "gpukit/src"
-CONFIG = {"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspace"}
 TRAIN = """
 import os, sys, time
 print("\\x1b[31mstarted\\x1b[0m <script>alert(1)</script>\\x1b]0;title\\x07", flush=True)
@@ -48,7 +47,7 @@ class Service:
                 [sys.executable, "-P", "-m", "gpukit.jobs.serve", f"--port={self.port}"],
                 env={
                     **os.environ,
-                    "PYTHONPATH": f"{SOURCE}:{root}",
+                    "PYTHONPATH": f"{small.SOURCE}:{root}",
                     "GPUKIT_PROJECT": str(root),
                     "GPUKIT_DEVICE": "cpu",
                 },
@@ -106,14 +105,9 @@ class Service:
 
 
 def project(root: Path) -> Path:
-    for name in ("", "cpu"):
-        folder = root / ".devcontainer" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "devcontainer.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-    (root / "stack.json").write_text(json.dumps({"project": "small", "package": "small"}), encoding="utf-8")
     (root / "small").mkdir()
     (root / "small/train.py").write_text(TRAIN, encoding="utf-8")
-    return root
+    return small.project(root)
 
 
 # Before `service` is there: a worker ends all processes of its own process that are no job's.

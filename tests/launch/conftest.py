@@ -95,9 +95,7 @@ def write_project(root: Path, wheel: Path | None = None) -> Path:
         "pyproject.toml": PYPROJECT,
         ".devcontainer/devcontainer.json": json.dumps(CONFIG, indent=2),
         ".devcontainer/cpu/devcontainer.json": json.dumps(cpu, indent=2),
-        "stack.json": json.dumps(
-            {"project": "small", "package": "small", "protected": ["six", "packaging", "torch", "nvidia-*"]}
-        ),
+        "stack.json": json.dumps(STACK),
     }
     for name, content in files.items():
         path = root / name

@@ -103,9 +103,16 @@ def act(options: argparse.Namespace) -> int:
         return import_module("gpukit.verify.main").outside(options.rest)
     if command == "verify" and {"-h", "--help"} & {*options.rest}:
         return import_module("gpukit.verify.main").main(["--help"])
+    return in_project(options)
+
+
+def in_project(options: argparse.Namespace) -> int:
+    """Run a command of a project, which is not in its container."""
     from gpukit.host.project import Project
     from gpukit.launch import container, torchrun
 
+    command = options.command
+    given = vars(options)
     project = Project(root(), os.environ, given.get("cpu", False), given.get("gpus", ""), given.get("dry_run", False))
     if command == "rehearse":
         options.rest = rehearsed(options, project.stack)
@@ -122,6 +129,14 @@ def act(options: argparse.Namespace) -> int:
         return container.run_sealed(project, without, options.rest, options.variables, options.ports)
     if given.get("native"):
         return import_module("gpukit.launch.native").act(project, options)
+    return with_engine(project, options)
+
+
+def with_engine(project: Any, options: argparse.Namespace) -> int:
+    """Run a command that is about the project's containers and images."""
+    from gpukit.launch import container
+
+    command = options.command
     if command == "run" and options.detach:
         code = container.run_detached(project, options.rest, options.name, options.variables, options.ports)
         if options.json:

@@ -7,6 +7,7 @@ import re
 import subprocess
 from typing import Any
 
+from gpukit.host.refusals import classify
 from gpukit.project.messages import RefusalError, announced, say
 
 SECONDS = 60.0  # for an answer
@@ -52,15 +53,13 @@ def refused(text: str) -> RefusalError:
 
 def explained(text: str) -> str:
     """The cause and the remedy, if a message of Kubernetes is known; otherwise nothing."""
-    if not text:
+    known = classify(text, ("cluster",)) if text else None
+    if not known:
         return ""
-    from gpukit.errors.diagnose import diagnose  # imported here because it is slow
     from gpukit.findings.causes import PROJECT
 
-    for found in diagnose(text, None, ("cluster",)).causes:
-        words = found.words(PROJECT)
-        return f"{words.why} {words.remedy}"
-    return ""
+    words = known[1].words(PROJECT)
+    return f"{words.why} {words.remedy}"
 
 
 def parse(output: str) -> list[Object]:

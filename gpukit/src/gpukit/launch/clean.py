@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from gpukit.findings.finding import count
 from gpukit.host import uv
 from gpukit.host.project import Project
 from gpukit.launch import compose, environment, layers
@@ -69,10 +70,6 @@ def clean(
     if kept:
         raise RefusalError(f"{', '.join(kept)} is in use by a container of another project, so it was kept.")
     return 0
-
-
-def count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def ended_containers(project: Project) -> list[Found]:

@@ -29,6 +29,7 @@ from gpukit.host.client import CONNECTIONS
 from gpukit.image.guard import normalised
 from gpukit.plan import wheels
 from gpukit.plan.index import DATED, JSON, PAGE, File, Indexes, Platform, Release, releases_of
+from gpukit.project import versions
 from gpukit.project.messages import RefusalError
 from gpukit.project.pyproject import NAME
 from gpukit.project.stack import version
@@ -40,12 +41,6 @@ NAMES = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}  #
 # A requirement that an index has, rather than one from a URL or a path.
 FROM_INDEX = re.compile(rf"\s*{NAME}\s*(?:\[[^\]]*\]\s*)?(?:[(<>=!~][^@;]*)?(?:;.*)?")
 NEVER = "; sys_platform == 'never'"
-# https://packaging.python.org/en/latest/specifications/version-specifiers/ (2026-11-25), in lower case
-VERSION = re.compile(
-    r"(?:(\d+)!)?(\d+(?:\.\d+)*)(?:[-_.]?(alpha|a|beta|b|preview|pre|c|rc)[-_.]?(\d*))?"
-    r"(?:-(\d+)|[-_.]?(post|rev|r)[-_.]?(\d*))?(?:[-_.]?(dev)[-_.]?(\d*))?"
-)
-STAGES = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
 LEADING_ZEROS = re.compile(r"(?<![0-9a-z])0+(?=\d+(?:\.|$))")
 
 
@@ -197,13 +192,13 @@ def public(text: str) -> str:
 def same(text: str) -> str:
     """A version as uv prints it, normalized: 2013b as 2013b0, 0.9.10dev as 0.9.10.dev0."""
     first, _, local = text.lower().lstrip("v").partition("+")
-    found = VERSION.fullmatch(first)
+    found = versions.VERSION.fullmatch(first)
     if not found:
         return text.lower()
     epoch, release, stage, number, dashed, post, posted, dev, devs = found.groups()
     normal = f"{int(epoch)}!" if epoch and int(epoch) else ""
     normal += ".".join(str(int(part)) for part in release.split("."))
-    normal += f"{STAGES.get(stage, stage)}{int(number or 0)}" if stage else ""
+    normal += f"{versions.SHORT.get(stage, stage)}{int(number or 0)}" if stage else ""
     normal += f".post{int(dashed or posted or 0)}" if dashed or post else ""
     normal += f".dev{int(devs or 0)}" if dev else ""
     return f"{normal}+{LEADING_ZEROS.sub('', re.sub('[-_]', '.', local))}" if local else normal

@@ -1,5 +1,5 @@
 """The numbers of a version, whether a range allows one, and whether a requirement applies to a container: what adopting
-has to know where no other package can be imported. PEP 440 and PEP 508, without epochs.
+has to know where no other package can be imported. PEP 440 and PEP 508; `key` ignores epochs.
 """
 
 from __future__ import annotations
@@ -9,9 +9,16 @@ import re
 from typing import Any
 
 CLAUSE = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*(v?\d[^\s,;)]*)")
-VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|c|rc|alpha|beta|pre|dev)[-_.]?(\d*))?", re.IGNORECASE)
-POST = re.compile(r"[-_.]?(?:post|rev|r)[-_.]?(\d*)", re.IGNORECASE)
-STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "c": 3, "rc": 3, "pre": 3}
+# https://packaging.python.org/en/latest/specifications/version-specifiers/ (2026-11-25), without the local part
+VERSION = re.compile(
+    r"v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)"
+    r"(?:[-_.]?(?P<stage>alpha|a|beta|b|preview|pre|c|rc)[-_.]?(?P<number>\d*))?"
+    r"(?:-(?P<dashed>\d+)|[-_.]?(?P<post>post|rev|r)[-_.]?(?P<posted>\d*))?"
+    r"(?:[-_.]?(?P<dev>dev)[-_.]?(?P<devs>\d*))?",
+    re.IGNORECASE,
+)
+SHORT = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
+STAGES = {"dev": 0, "a": 1, "b": 2, "rc": 3}
 FINAL = 4
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "extra": ""}
 LINUX.update(implementation_name="cpython", platform_python_implementation="CPython")
@@ -32,12 +39,16 @@ def key(version: str) -> tuple[tuple[int, ...], int, int, int]:
     found = VERSION.match(version)
     if not found:
         return (), FINAL, 0, 0
-    release = [int(part) for part in found[1].split(".")]
+    release = [int(part) for part in found["release"].split(".")]
     while release and not release[-1]:
         release.pop()
-    post = POST.match(version, found.end())
-    after = int(post[1] or 0) + 1 if post else 0
-    return tuple(release), STAGES.get((found[2] or "").lower(), FINAL), int(found[3] or 0), after
+    after = int(found["dashed"] or found["posted"] or 0) + 1 if found["dashed"] or found["post"] else 0
+    stage = (found["stage"] or "").lower()
+    number = found["number"]
+    if found["dev"] and not stage and not after:
+        stage = "dev"
+        number = found["devs"]
+    return tuple(release), STAGES.get(SHORT.get(stage, stage), FINAL), int(number or 0), after
 
 
 def clauses(requirement: str) -> list[tuple[str, str]]:
@@ -62,7 +73,7 @@ def _meets(sign: str, bound: str, version: str) -> bool:
             same = here == there and local in ("", version.partition("+")[2])
         return same != (sign == "!=")
     if sign == "~=":
-        prefix = [int(part) for part in VERSION.match(bound)[1].split(".")][:-1]  # type: ignore[index]
+        prefix = [int(part) for part in VERSION.match(bound)["release"].split(".")][:-1]  # type: ignore[index]
         return here >= there and [*here[0], *[0] * len(prefix)][: len(prefix)] == prefix
     if sign == "<":  # 2.9 excludes its own pre-releases
         return here < there and not (here[0] == there[0] and there[1] == FINAL)

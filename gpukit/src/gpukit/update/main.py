@@ -16,8 +16,8 @@ from gpukit.project import support
 from gpukit.project.location import located, place
 from gpukit.project.messages import RefusalError, confirmed, say
 from gpukit.update import record, request, summary, trial
-from gpukit.update.look import Look
 from gpukit.update.template import Template
+from gpukit.update.trial import Look
 
 TRUST = (
     "Copier runs with --trust: a hook of the template, {address}, writes the gpukit wheel to {vendor}/ and checks the "

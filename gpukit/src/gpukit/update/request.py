@@ -16,7 +16,7 @@ from gpukit.host.git import attempt, environment, git, refusal, run
 from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 from gpukit.update import trial
-from gpukit.update.look import Look
+from gpukit.update.trial import Look
 
 WORKFLOWS = ".github/workflows"
 TESTS = ["./launch", "--native", "--cpu", "run", "--", "pytest"]

@@ -8,29 +8,19 @@ import sys
 from pathlib import Path
 
 from gpukit.host.git import attempt, git, refusal
+from gpukit.project import versions
 from gpukit.project.messages import RefusalError
 from gpukit.wheel.vendor import git_address
 
-# PEP 440, as Copier reads tags. A pre-release or development release is only taken if `--to` names it.
-VERSION = re.compile(
-    r"v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)"
-    r"(?P<pre>[-_.]?(?:a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
-    r"(?:-(?P<implicit>\d+)|(?P<post>[-_.]?(?:post|rev|r)[-_.]?(?P<number>\d*)))?"
-    r"(?P<dev>[-_.]?dev[-_.]?\d*)?(?:\+[a-z0-9]+(?:[-_.][a-z0-9]+)*)?",
-    re.IGNORECASE,
-)
-
 
 def release_key(tag: str) -> tuple | None:
-    """What a final release is sorted by; None for other tags."""
-    match = VERSION.fullmatch(tag)
-    if not match or match["pre"] or match["dev"]:
+    """What a final release is sorted by, as Copier sorts tags; None for others, which are only taken if `--to` names
+    them.
+    """
+    match = versions.VERSION.fullmatch(tag.partition("+")[0])
+    if not match or match["stage"] or match["dev"]:
         return None
-    numbers = [int(part) for part in match["release"].split(".")]
-    while numbers and not numbers[-1]:
-        numbers.pop()
-    post = match["implicit"] or (match["number"] or "0" if match["post"] else None)
-    return int(match["epoch"] or 0), numbers, -1 if post is None else int(post)
+    return int(match["epoch"] or 0), versions.key(tag.rpartition("!")[2])
 
 
 class Template:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpukit.host import uv
@@ -15,6 +16,7 @@ from gpukit.host.git import attempt, environment, git, last_line, run
 from gpukit.project.location import ADOPTED, is_adopted
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
+from gpukit.update.summary import Summary
 from gpukit.update.template import Template
 
 LEAST = "9.19.0"  # as in copier.yml
@@ -29,6 +31,21 @@ CONVERSIONS = r"^(core\.(autocrlf|eol|safecrlf|filemode|symlinks|excludesfile|at
 RESULT = "GPU_TEMPLATE_RESULT"
 FAILED = "10"
 SECRETS = ("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")  # not for code that is tested
+
+
+@dataclass
+class Look:
+    """What an update would do, found on a copy of the project."""
+
+    template: Template
+    commit: str  # the template's, to which the project is updated
+    name: str  # the same as Copier stores it
+    old: str  # the template's commit that the project has
+    old_name: str
+    copy: Path
+    valid: bool  # whether the hook found the result complete and consistent
+    summary: Summary
+    conflicts: list[str]  # entries of the index
 
 
 def copier(folder: Path) -> list[str]:

@@ -152,12 +152,12 @@ class Container(Probes):
             _restart_after_cuda_error(process, error)
             return Outcome(device, error=error)
 
-    def _on_each(self, what: str, *arguments: Any, limit: float = LOAD_LIMIT) -> tuple[Outcome, ...]:
+    def _on_each(self, what: str, *arguments: Any) -> tuple[Outcome, ...]:
         """One GPU after another, up to the first that fails: the next would only wait for the same error."""
         outcomes: list[Outcome] = []
         for index in range(len(self.devices.found)):
             name = f"cuda:{index}"
-            outcomes.append(self._ask(self._torch, what, name, *arguments, limit=limit))
+            outcomes.append(self._ask(self._torch, what, name, *arguments, limit=LOAD_LIMIT))
             if outcomes[-1].error:
                 break
         return tuple(outcomes)
