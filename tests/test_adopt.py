@@ -542,6 +542,17 @@ def test_what_the_refusal_of_a_package_that_pins_another_torch_says_helps(
     assert json.loads((root / ".gpukit/stack.json").read_text())["torch"].startswith(chosen)
 
 
+def test_an_address_that_does_not_answer_leaves_the_other_packages_checked(
+    web: Web, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    web.package("one", "1.0-py3-none-any", "2.0-py3-none-any", v1_0=["torch==2.0.1"], v2_0=["torch"])
+    far = "far @ http://127.0.0.1:9/far-1.0-py3-none-any.whl"
+    root = repository(tmp_path / "theirs", {"requirements.txt": f"torch\none==1.0\n{far}\n"})
+    assert refusal(adopt, root) == "adopt-packages-contradict"
+    assert adopt(root, "--extra=one>=2") == 0
+    assert re.search(r"note .*\bfar\b", capsys.readouterr().out)
+
+
 def test_an_index_without_this_torch_is_not_a_contradiction(
     web: Web, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -773,6 +784,22 @@ def test_tokens_stay_out_of_git_on_a_branch_that_has_not_adopted(tmp_path: Path,
     git("switch", "-q", "-", cwd=top)
     main.adopt(root, parse(["adopt", "--undo"]))
     assert exclude.read_text() == "mine"
+
+
+def test_after_a_reset_to_the_commit_before_it_is_adopted_again(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
+    before = tree(root)
+    adopt(root)
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "GPUKIT_ENTRANCE": "launch"}
+    subprocess.run(["sh", ".gpukit/initialize.sh"], cwd=root, env=variables, check=True)
+    commit(root, "adopted")
+    (root / ".gpukit/jobs").mkdir(exist_ok=True)
+    (root / ".gpukit/jobs/1.log").write_text("step 1")
+    git("reset", "-q", "--hard", "HEAD~1", cwd=root)
+    assert adopt(root) == 0
+    assert (root / ".gpukit/jobs/1.log").is_file()
+    assert main.adopt(root, parse(["adopt", "--undo"])) == 0
+    assert tree(root) == before
 
 
 def test_undo_refuses_edits_that_git_does_not_have(tmp_path: Path, adopt: Callable[..., int]) -> None:

@@ -94,10 +94,12 @@ def refuse(root: Path) -> None:
             id="adopt-generated",
         )
     kept = (*USERS, ADOPTED[".gitignore"])
+    present = {*sources(root)} - {*kept}  # not what git ignores: a reset to a commit from before leaves it
     for name in (LAUNCH, *FOLDERS):
         path = root / name
-        inside = (each.relative_to(root).as_posix() for each in path.rglob("*"))
-        taken = path.exists() if name == LAUNCH else path.is_file() or {*inside} - {*kept}
+        taken = (
+            path.exists() if name == LAUNCH else path.is_file() or any(each.startswith(f"{name}/") for each in present)
+        )
         if path.is_symlink() or taken:
             other = " If a branch has adopted gpukit, merge it instead." if name == FOLDERS[0] else ""
             raise RefusalError(
