@@ -352,18 +352,19 @@ def undo(root: Path) -> int:
             "or move it elsewhere first.",
             id="edited-since-adopt",
         )
-    remove_exclusion(root)
     for path in local(root):
         if path.is_symlink() or path.is_file():
             record.remove(path)
         else:
             shutil.rmtree(path, ignore_errors=True)
-    for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
-        if path not in kept:
-            record.remove(root / path)
-    remove_empty(root)
-    notes(root).unlink(missing_ok=True)
-    record.drop(root)
+    with record.uninterrupted():
+        remove_exclusion(root)
+        for path in sorted(present, key=ADOPTED["stack.json"].__eq__):  # last: it says that there is more to remove
+            if path not in kept:
+                record.remove(root / path)
+        remove_empty(root)
+        notes(root).unlink(missing_ok=True)
+        record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")
     if kept:
         print(f"Kept, because of what you may have written there: {', '.join(kept)}.")
