@@ -301,6 +301,11 @@ def uncommitted(root: Path) -> None:
     (root / "LICENSE").write_text("changed")
 
 
+def ignored(root: Path) -> None:
+    (root / ".gpukit").mkdir()
+    (root / ".gpukit/Dockerfile").write_text("FROM mine\n")
+
+
 def without_git(root: Path) -> None:
     shutil.rmtree(root / ".git")
 
@@ -315,6 +320,7 @@ def nothing(root: Path) -> None:
         ({"requirements.txt": "torch\n", "launch": "#!/bin/sh\n"}, nothing, "adopt-taken"),
         ({"requirements.txt": "torch\n"}, lambda root: (root / "launch").mkdir(), "adopt-taken"),
         ({"requirements.txt": "torch\n", ".devcontainer/gpukit/devcontainer.json": "{}"}, nothing, "adopt-taken"),
+        ({"requirements.txt": "torch\n", ".gitignore": ".gpukit\n"}, ignored, "adopt-taken"),
         ({"requirements.txt": "torch\n"}, uncommitted, "adopt-dirty"),
         ({"requirements.txt": "torch\n"}, without_git, "adopt-no-git"),
         ({"stack.json": "{}", ".copier-answers.yml": "_commit: 1\n"}, nothing, "adopt-generated"),

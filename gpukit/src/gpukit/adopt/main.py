@@ -211,9 +211,7 @@ def refuse_contradictions(root: Path, copy: Path, found: Found, helps: Callable[
         if built:
             found.notes.append(f"without a wheel for Python {stack.python}, built from source: {', '.join(built)}")
         if answer.unread:
-            found.notes.append(
-                f"not checked, since their servers do not tell what they require: {', '.join(answer.unread)}"
-            )
+            found.notes.append(f"not checked, as no server tells what they require: {', '.join(answer.unread)}")
         return
     finding, *others = [in_words(each, PROJECT) for each in packages.judge(answer, asked)]
     missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]
@@ -292,9 +290,7 @@ def report(found: Found, ids: list[str], copy: Path) -> None:
     print(f"{found.name}: {count(len({line.name for line in found.lines}), 'package')}, from {origin or 'no file'}")
     print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
     if not versions.allows(f"python{found.python}", f"{stack.python}.99"):
-        found.notes.append(
-            f"it accepts Python {found.python}, and the image has {stack.python}, with which it may not run"
-        )
+        found.notes.append(f"it accepts Python {found.python}, and may not run with the image's {stack.python}")
     for each in found.notes:
         print(f"  note      {each}")
     for each in found.left_out:
