@@ -692,8 +692,7 @@ def test_interrupted_at_any_write_it_leaves_their_files_alone_and_works_again(
     undo = ["adopt", "--undo"]
     argv = undo if command == "undo" else ["adopt", f"--template={plain_template}", "--hardware=rtx-40", "--yes"]
     for turn in itertools.count():
-        shutil.rmtree(root)
-        shutil.copytree(tmp_path / command, root, symlinks=True)
+        root = shutil.copytree(tmp_path / command, tmp_path / f"{turn}", symlinks=True)
         if command == "undo" and turn % 2:
             commit(root, "adopted")
         number = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)[turn % 3]
