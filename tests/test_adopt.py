@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -18,6 +20,7 @@ import pytest
 from copier import run_copy
 
 from gpukit.adopt import choose, look, main
+from gpukit.cli import main as cli
 from gpukit.cli.main import parse
 from gpukit.host import queue
 from gpukit.host.cards import data
@@ -29,7 +32,7 @@ from gpukit.project import dependencies, versions
 from gpukit.project.dependencies import Line
 from gpukit.project.location import EXTRA, place
 from gpukit.project.messages import RefusalError
-from gpukit.update import record, trial
+from gpukit.update import trial
 from gpukit.validate.main import Validation
 from tests import test_update as releases
 from tests.conftest import git
@@ -298,6 +301,11 @@ def uncommitted(root: Path) -> None:
     (root / "LICENSE").write_text("changed")
 
 
+def ignored(root: Path) -> None:
+    (root / ".gpukit").mkdir()
+    (root / ".gpukit/Dockerfile").write_text("FROM mine\n")
+
+
 def without_git(root: Path) -> None:
     shutil.rmtree(root / ".git")
 
@@ -312,6 +320,7 @@ def nothing(root: Path) -> None:
         ({"requirements.txt": "torch\n", "launch": "#!/bin/sh\n"}, nothing, "adopt-taken"),
         ({"requirements.txt": "torch\n"}, lambda root: (root / "launch").mkdir(), "adopt-taken"),
         ({"requirements.txt": "torch\n", ".devcontainer/gpukit/devcontainer.json": "{}"}, nothing, "adopt-taken"),
+        ({"requirements.txt": "torch\n", ".gitignore": ".gpukit\n"}, ignored, "adopt-taken"),
         ({"requirements.txt": "torch\n"}, uncommitted, "adopt-dirty"),
         ({"requirements.txt": "torch\n"}, without_git, "adopt-no-git"),
         ({"stack.json": "{}", ".copier-answers.yml": "_commit: 1\n"}, nothing, "adopt-generated"),
@@ -542,6 +551,17 @@ def test_what_the_refusal_of_a_package_that_pins_another_torch_says_helps(
     assert json.loads((root / ".gpukit/stack.json").read_text())["torch"].startswith(chosen)
 
 
+def test_an_address_that_does_not_answer_leaves_the_other_packages_checked(
+    web: Web, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    web.package("one", "1.0-py3-none-any", "2.0-py3-none-any", v1_0=["torch==2.0.1"], v2_0=["torch"])
+    far = "far @ http://127.0.0.1:9/far-1.0-py3-none-any.whl"
+    root = repository(tmp_path / "theirs", {"requirements.txt": f"torch\none==1.0\n{far}\n"})
+    assert refusal(adopt, root) == "adopt-packages-contradict"
+    assert adopt(root, "--extra=one>=2") == 0
+    assert re.search(r"note .*\bfar\b", capsys.readouterr().out)
+
+
 def test_an_index_without_this_torch_is_not_a_contradiction(
     web: Web, tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -618,11 +638,46 @@ def test_the_range_of_torch_chooses_the_release() -> None:
 # Interruption, undo, update
 
 
-def test_interrupted_at_any_write_nothing_is_left(
-    tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+WRITES = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.rmtree", "subprocess.Popen")
+
+
+def signalled(number: int, at: int, root: Path, *argv: str) -> int:
+    """The exit status of a command of gpukit that gets a signal before its write `at`, in a process of its own."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    writes = itertools.count()
+
+    def send(event: str, arguments: tuple[Any, ...]) -> None:
+        writing = event in WRITES or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        if writing and next(writes) == at:
+            os.kill(os.getpid(), number)
+
+    code: Any = 1
+    try:
+        os.chdir(root)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a worker of the tests may ignore
+        sys.addaudithook(send)
+        code = cli.main([*argv])
+    except SystemExit as end:
+        code = end.code
+    finally:
+        os._exit(code)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["adopt", "undo"])
+def test_interrupted_at_any_write_it_leaves_their_files_alone_and_works_again(
+    command: str,
+    tmp_path: Path,
+    adopt: Callable[..., int],
+    plain_template: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """By Ctrl-C, SIGTERM, and SIGKILL; only the last leaves something half done."""
     root = repository(tmp_path / "theirs", SHAPES["own devcontainer"][0])
     before = tree(root)
+    shutil.copytree(root, tmp_path / "adopt", symlinks=True)
     rendered = main.render
     made: list[Path] = []
 
@@ -630,79 +685,28 @@ def test_interrupted_at_any_write_nothing_is_left(
         made[:] = made or [shutil.copytree(rendered(*arguments), tmp_path / "rendered", symlinks=True)]
         return made[0]
 
-    duplicate = record.duplicate
-
-    class Killed(BaseException):
-        pass
-
-    for number in range(FILES):
-        for kills in (False, True) if number % 4 == 0 else (False,):
-            written: list[Path] = []
-
-            def interrupted(source: Path, target: Path, number: int = number, written: list = written) -> None:
-                if len(written) == number:
-                    raise Killed
-                written.append(target)
-                duplicate(source, target)
-
-            def killed(*arguments: object) -> None:
-                raise Killed
-
-            with monkeypatch.context() as patch, pytest.raises(Killed):
-                patch.setattr(main, "render", once)
-                patch.setattr(record, "duplicate", interrupted)
-                if kills:  # without any cleanup, as by SIGKILL
-                    patch.setattr(record, "revert", killed)
-                adopt(root)
-            assert len(written) == number
-            assert not kills or record.recover(root)
-            assert tree(root) == before
-    assert adopt(root) == 0
-    assert len(new(before, root)) == FILES
-
-
-@pytest.mark.slow
-def test_undo_that_was_interrupted_ends_when_it_runs_again(
-    tmp_path: Path, adopt: Callable[..., int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = repository(tmp_path / "theirs", SHAPES["own devcontainer"][0])
-    before = tree(root)
+    monkeypatch.setattr(main, "render", once)
     adopt(root)
-    shutil.copytree(root, tmp_path / "adopted", symlinks=True)
-
-    class Killed(BaseException):
-        pass
-
-    def interrupt(patch: pytest.MonkeyPatch, name: str, last: int) -> list[Path]:
-        original = getattr(record, name)
-        called: list[Path] = []
-
-        def remove(path: Path, *more: Path) -> None:
-            if len(called) == last:
-                raise Killed
-            called.append(path)
-            original(path, *more)
-
-        patch.setattr(record, name, remove)
-        return called
-
-    undo = parse(["adopt", "--undo"])
-    for name in ("remove", "remove_folders"):
-        for number in range(FILES + 1):
-            shutil.rmtree(root)
-            shutil.copytree(tmp_path / "adopted", root, symlinks=True)
-            if number % 2:
-                commit(root, "adopted")
-            with monkeypatch.context() as patch:
-                called = interrupt(patch, name, number)
-                with contextlib.suppress(Killed):
-                    main.adopt(root, undo)
-            with contextlib.suppress(RefusalError):  # it was at its end
-                main.adopt(root, undo)
-            assert tree(root) == before
-            if len(called) < number:
-                break
-        assert number > 2
+    adopted = tree(root)
+    shutil.copytree(root, tmp_path / "undo", symlinks=True)
+    undo = ["adopt", "--undo"]
+    argv = undo if command == "undo" else ["adopt", f"--template={plain_template}", "--hardware=rtx-40", "--yes"]
+    for turn in itertools.count():
+        root = shutil.copytree(tmp_path / command, tmp_path / f"{turn}", symlinks=True)
+        if command == "undo" and turn % 2:
+            commit(root, "adopted")
+        number = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)[turn % 3]
+        code = signalled(number, 4 * turn, root, *argv)
+        now = tree(root)
+        assert {name: now.get(name) for name in before} == before
+        assert number == signal.SIGKILL or now in (before, adopted)
+        if code == 0:
+            break
+        assert code in (130, 143, -signal.SIGKILL)
+        signalled(0, -1, root, *undo)
+        assert tree(root) == before
+    assert turn > 10
+    signalled(0, -1, root, *undo)
     git("add", "-A", cwd=root)
     git("commit", "-q", "--allow-empty", "-m", "undone", cwd=root)
     assert adopt(root) == 0
@@ -773,6 +777,22 @@ def test_tokens_stay_out_of_git_on_a_branch_that_has_not_adopted(tmp_path: Path,
     git("switch", "-q", "-", cwd=top)
     main.adopt(root, parse(["adopt", "--undo"]))
     assert exclude.read_text() == "mine"
+
+
+def test_after_a_reset_to_the_commit_before_it_is_adopted_again(tmp_path: Path, adopt: Callable[..., int]) -> None:
+    root = repository(tmp_path / "theirs", SHAPES["uv"][0])
+    before = tree(root)
+    adopt(root)
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "GPUKIT_ENTRANCE": "launch"}
+    subprocess.run(["sh", ".gpukit/initialize.sh"], cwd=root, env=variables, check=True)
+    commit(root, "adopted")
+    (root / ".gpukit/jobs").mkdir(exist_ok=True)
+    (root / ".gpukit/jobs/1.log").write_text("step 1")
+    git("reset", "-q", "--hard", "HEAD~1", cwd=root)
+    assert adopt(root) == 0
+    assert (root / ".gpukit/jobs/1.log").is_file()
+    assert main.adopt(root, parse(["adopt", "--undo"])) == 0
+    assert tree(root) == before
 
 
 def test_undo_refuses_edits_that_git_does_not_have(tmp_path: Path, adopt: Callable[..., int]) -> None:

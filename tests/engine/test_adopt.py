@@ -121,6 +121,10 @@ def test_vs_code_starts_it_beside_the_repositorys_own_container(adopted: Project
     if not shutil.which("devcontainer"):
         pytest.skip("the devcontainers CLI is not here")
     config = f"--config={adopted.path}/.devcontainer/gpukit-cpu/devcontainer.json"
-    adopted.up(config)
+    theirs = f"--config={adopted.path}/.devcontainer/devcontainer.json"
+    ours = adopted.up(config)
+    assert adopted.up(theirs) != ours
+    assert adopted.inside(theirs, "test", "!", "-e", "/etc/gpukit").returncode == 0
+    assert adopted.up(config) == ours
     assert adopted.inside(config, "think").stdout.strip() == "3.1"
     adopted.stop()

@@ -94,11 +94,12 @@ def refuse(root: Path) -> None:
             id="adopt-generated",
         )
     kept = (*USERS, ADOPTED[".gitignore"])
+    # Not what git ignores: a reset to a commit from before leaves logs and reports.
+    present = {*sources(root), *(name for name in ADOPTED.values() if (root / name).is_file())} - {*kept}
     for name in (LAUNCH, *FOLDERS):
         path = root / name
-        inside = (each.relative_to(root).as_posix() for each in path.rglob("*"))
-        taken = path.exists() if name == LAUNCH else path.is_file() or {*inside} - {*kept}
-        if path.is_symlink() or taken:
+        inside = any(each.startswith(f"{name}/") for each in present)
+        if path.is_symlink() or path.is_file() or inside or (name == LAUNCH and path.exists()):
             other = " If a branch has adopted gpukit, merge it instead." if name == FOLDERS[0] else ""
             raise RefusalError(
                 f"{name} exists here, and adopting needs that name: rename it first.{other}", id="adopt-taken"

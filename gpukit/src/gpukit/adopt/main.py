@@ -210,6 +210,8 @@ def refuse_contradictions(root: Path, copy: Path, found: Found, helps: Callable[
         built = [f"{name} {each.version}" for name, each in answer.packages.items() if each.kind == "source"]
         if built:
             found.notes.append(f"without a wheel for Python {stack.python}, built from source: {', '.join(built)}")
+        if answer.unread:
+            found.notes.append(f"not checked, as no server tells what they require: {', '.join(answer.unread)}")
         return
     finding, *others = [in_words(each, PROJECT) for each in packages.judge(answer, asked)]
     missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]
@@ -288,7 +290,7 @@ def report(found: Found, ids: list[str], copy: Path) -> None:
     print(f"{found.name}: {count(len({line.name for line in found.lines}), 'package')}, from {origin or 'no file'}")
     print(f"  hardware  {', '.join(ids)}: {stack.base} {stack.release}, torch {stack.torch}, Python {stack.python}")
     if not versions.allows(f"python{found.python}", f"{stack.python}.99"):
-        found.notes.append(f"it accepts Python {found.python}, and the image has {stack.python}")
+        found.notes.append(f"it accepts Python {found.python}, and may not run with the image's {stack.python}")
     for each in found.notes:
         print(f"  note      {each}")
     for each in found.left_out:
@@ -346,18 +348,19 @@ def undo(root: Path) -> int:
             "or move it elsewhere first.",
             id="edited-since-adopt",
         )
-    remove_exclusion(root)
     for path in local(root):
         if path.is_symlink() or path.is_file():
             record.remove(path)
         else:
             shutil.rmtree(path, ignore_errors=True)
-    for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):  # it says that there is more to remove
-        if path not in kept:
-            record.remove(root / path)
-    remove_empty(root)
-    notes(root).unlink(missing_ok=True)
-    record.drop(root)
+    with record.uninterrupted():
+        remove_exclusion(root)
+        for path in sorted(present, key=ADOPTED["stack.json"].__eq__):  # last: it says that there is more to remove
+            if path not in kept:
+                record.remove(root / path)
+        remove_empty(root)
+        notes(root).unlink(missing_ok=True)
+        record.drop(root)
     print("Removed what adopting wrote; your own files are as they were.")
     if kept:
         print(f"Kept, because of what you may have written there: {', '.join(kept)}.")
@@ -365,6 +368,7 @@ def undo(root: Path) -> int:
 
 
 def remove_empty(root: Path) -> None:
+    """Remove the folders in which nothing is left, `.devcontainer` too."""
     for path in sorted((each for folder in FOLDERS for each in (root / folder).glob("**/")), reverse=True):
         record.remove_folders(path / "-", root)
 

@@ -54,6 +54,18 @@ def locked(project: Path) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of what must not be left half done."""
+    import signal
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def state(path: Path) -> str | None:
     """A file's type, permission to execute, and contents; None if there is no file."""
     try:
