@@ -254,6 +254,29 @@ def test_a_pass_continues_at_any_batch(name, each):
     assert not set(rest(8)) & set(whole)
 
 
+class Growing(Sampler):
+    size = 4
+
+    def __iter__(self):
+        return iter(torch.randperm(self.size).tolist())
+
+    def __len__(self):
+        return self.size
+
+
+def test_the_length_of_a_sampler_may_change_with_each_pass():
+    """A resumed run begins with a later pass, which has another length."""
+    sampler = Growing()
+    loader = DataLoader(Augmented(), sampler=sampler)
+    whole = View(loader)
+    whole.begin(1, None)
+    sampler.size = 6
+    state = whole.begin(7, None).state() | {"done": 2}
+    resumed = View(loader)
+    assert resumed.place == whole.place
+    assert take(resumed.begin(7, state), 9) == take(whole.begin(7, None), 9)[2:]
+
+
 def test_a_normal_number_that_numpy_has_kept_is_kept_apart():
     """It is drawn without a change of the generator's words."""
     state = drawn()

@@ -762,3 +762,10 @@ def test_weights_alone_are_loaded_from_the_newest_or_the_best(tmp_path: Path) ->
     assert load_weights(tmp_path / "x", best=True, model=other) == 2 and other.weight.item() == 1
     with pytest.raises(CheckpointError, match="another model"):
         load_weights(tmp_path / "x", model=nn.Linear(2, 1))
+
+
+def test_an_optimizer_whose_state_is_spread_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    """As torch's ZeroRedundancyOptimizer: its state_dict is of one process, or raises an error."""
+    spread = SimpleNamespace(consolidate_state_dict=None, state_dict=dict, load_state_dict=dict)
+    with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="fully_shard"):
+        run.keep(optimizer=spread)

@@ -124,24 +124,26 @@ class View:
         self.order = Order(base.batch_sampler if batched else base.sampler, batched, [], each)
         held = generators([base.sampler, base.batch_sampler, base.generator])
         self.generators = [one for one in held if one is not torch.default_generator]
+        self.dataset = base.dataset
         self.name = type(base.dataset).__name__
-        self.place = f"{self.name} {len(base.dataset)} {len(self.order)} {type(base.sampler).__name__}"
-        self.settings = {"samples": len(base.dataset), "batches": len(self.order)}
+        length = len(self.order) if self.order.draws_once else ""  # another sampler's may change with each pass
+        self.place = f"{self.name} {len(base.dataset)} {length} {type(base.sampler).__name__}"
         vars(base).update(options(base), _iterator=None)
         vars(base)["batch_sampler" if batched else "sampler"] = self.order
         self.persistent = base.persistent_workers
 
     def begin(self, key: int, state: dict[str, Any] | None) -> Pass:
         """A pass, or the rest of one whose state was saved."""
+        settings = {"samples": len(self.dataset), "batches": len(self.order)}
         if state:
             for name, before in state["settings"].items():
-                if before != self.settings[name]:
+                if before != settings[name]:
                     raise DataError(
-                        f"{self.name} has {self.settings[name]} {name} instead of {before} when the run was saved: "
+                        f"{self.name} has {settings[name]} {name} instead of {before} when the run was saved: "
                         "resume with the same data and batch size, or start a new run."
                     )
             self.restore_generators(state["generators"])
-        return Pass(self, key, state)
+        return Pass(self, key, state, settings)
 
     def batches(self, key: int, first: int) -> Iterator[Any]:
         """The batches of the pass with this key, from batch `first` on."""
@@ -167,8 +169,9 @@ class View:
 class Pass(Iterator[Any]):
     """The batches of one pass, from batch `done` on."""
 
-    def __init__(self, view: View, key: int, state: dict[str, Any] | None) -> None:
+    def __init__(self, view: View, key: int, state: dict[str, Any] | None, settings: dict[str, int]) -> None:
         self.view = view
+        self.settings = settings
         self.done = state["done"] if state else 0
         self.begun = view.generator_states()
         self.batches = view.batches(key, self.done)
@@ -180,7 +183,7 @@ class Pass(Iterator[Any]):
 
     def state(self) -> dict[str, Any]:
         """What `View.begin` needs to continue after the batch that was returned last."""
-        return {"done": self.done, "generators": self.begun, "settings": self.view.settings}
+        return {"done": self.done, "generators": self.begun, "settings": self.settings}
 
     def close(self) -> None:
         """End the workers, unless they are persistent."""

@@ -70,6 +70,11 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
         return source(kept).state()
     if around and isinstance(kept, CONSTANTS):
         return {CODE: _name(kept)}
+    if hasattr(kept, "consolidate_state_dict"):  # torch's ZeroRedundancyOptimizer
+        raise CheckpointError(
+            f"{name} is a {type(kept).__name__}, whose state is spread over the processes: use `fully_shard` instead, "
+            "which also shards the state of an ordinary optimizer."
+        )
     if hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
         return kept.state_dict()
     if kept is None or isinstance(kept, (Tensor, numpy.ndarray, set)):

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import numpy
 import torch
 import torch._dynamo  # which optimizers import
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from exactrun import trial
 from exactrun.rehearse import files
@@ -112,7 +113,12 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
     env = {trial.NAME: json.dumps(settings), **QUIET}
     if len(str(scratch)) < SHORT:
         env["TMPDIR"] = str(scratch / "tmp")
-    (scratch / "tmp").mkdir(exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (scratch / "tmp").mkdir()
+        # What torch.compile compiled before, also without a rehearsal: a compiler takes longer than all lives.
+        compiled = Path(default_cache_dir())
+        compiled.mkdir(parents=True, exist_ok=True)
+        (scratch / "tmp" / compiled.name).symlink_to(compiled)
     port = _free_port()
     began = time.monotonic()
     left = dict[int, int]()
