@@ -263,7 +263,7 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         if key != "dev":  # it mounts what devcontainer.json does
             yield from sources(key, entry, project)
         for file, required in env_files(entry).items():
-            elsewhere = re.search(r"[$~]|^/|(^|/)\.env", file)  # which only this machine has
+            elsewhere = file.endswith(HOST_ENV) or re.search(r"[$~]|^/|(^|/)\.env", file)  # reported, or not in git
             if required and not elsewhere and not (project / file).is_file():
                 what = f"{file} does not exist"
                 yield Problem(COMPOSE, f"/services/{key}/env_file", what, "correct it, or add `required: false`")
