@@ -141,7 +141,6 @@ BROKEN = {
     "/workspaceFolder": (CPU, '"workspaceFolder": "/workspace"', '"workspaceFolder": "/work"'),
     "no variable `${localWorkspaceFoldr}`": (MAIN, "--env-file=${localWorkspaceFolder}", "--env-file=${localWorkspaceFoldr}"),
     "no variable `${workspaceFolder}`": (MAIN, re.compile(r"\$\{\w+\}/.launch/huggingface"), "${workspaceFolder}/.launch/huggingface"),
-    "no program `hs`": (MAIN, re.compile(r'"sh",(?=\s+".devcontainer/init)'), '"hs",'),
     "do not use the GPU": (MAIN, '"containerEnv": {', '"containerEnv": {"GPUKIT_DEVICE": "cpu",'),
     # devcontainer.json: mounts
     "no field ` source`": (MAIN, re.compile(r",source=(\S+huggingface,)"), r", source=\1"),
