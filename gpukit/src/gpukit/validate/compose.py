@@ -139,10 +139,9 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
     container.user = str(entry.get("user") or "").partition(":")[0]
     container.shm_size = size(entry.get("shm_size"))
     container.ulimits = {name: ulimit(value) for name, value in (entry.get("ulimits") or {}).items()}
-    files = entry.get("env_file") or []
-    for file in [files] if isinstance(files, (str, Mapping)) else files:
-        with contextlib.suppress(ConfigError):  # then its variables are missing, which is reported
-            container.env.update(env_file(project / (file["path"] if isinstance(file, Mapping) else file)))
+    for file in env_files(entry):
+        with contextlib.suppress(ConfigError):  # it is not on this machine
+            container.env.update(env_file(project / file))
     container.env.update(as_mapping(entry.get("environment")))
     args = {name: env.get(name, "") if value is None else value for name, value in arguments(entry).items()}
     container.build_args = {name: value for name, value in args.items() if name not in USER}
@@ -160,6 +159,14 @@ def service(content: Mapping[str, Any], project: Path, env: Mapping[str, str]) -
         read_only = bool(mount.get("read_only") or mount.get("readonly"))
         container.mounts[mount["target"].rstrip("/")] = Mount(mount["type"], source, read_only)
     return container
+
+
+def env_files(entry: Mapping[str, Any]) -> dict[str, bool]:
+    """The files that env_file names, each with whether it must be there."""
+    given = entry.get("env_file") or []
+    items = given if isinstance(given, list) else [given]
+    files = [item if isinstance(item, Mapping) else {"path": item} for item in items]
+    return {file["path"]: file.get("required", True) for file in files}
 
 
 def gpus(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -182,6 +189,14 @@ def notices(base: Mapping[str, Any], both: Mapping[str, Any]) -> Iterator[str]:
         if section and not entry.get("profiles"):
             remedy = f"To start it without, add `{section}: !reset null`; or give it `profiles:`."
             yield f"{COMPOSE_CPU}: the service {name} requests a GPU. {remedy}"
+
+
+def added(over: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[Problem]:
+    """A service that was meant to change one of compose.yaml: it has no image, and another name."""
+    for name, entry in over["services"].items():
+        meant = alike(name, base["services"])
+        if meant and name not in base["services"] and "image" not in (entry or {}):
+            yield Problem(COMPOSE_CPU, f"/services/{name}", f"is not in {COMPOSE}", f"did you mean `{meant}`?")
 
 
 def without_gpu(both: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[Problem]:
@@ -247,6 +262,11 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     for key, entry in services.items():
         if key != "dev":  # it mounts what devcontainer.json does
             yield from sources(key, entry, project)
+        for file, required in env_files(entry).items():
+            elsewhere = file.endswith(HOST_ENV) or re.search(r"[$~]|^/|(^|/)\.env", file)  # reported, or not in git
+            if required and not elsewhere and not (project / file).is_file():
+                what = f"{file} does not exist"
+                yield Problem(COMPOSE, f"/services/{key}/env_file", what, "correct it, or add `required: false`")
     yield from ports(services)
     with contextlib.suppress(ConfigError):
         for variable, value in env_file(project / HOST_ENV):
@@ -262,11 +282,28 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
     used: dict[str, str] = {}
     for key, entry in services.items():
         for port in entry.get("ports") or [] if not entry.get("profiles") else []:
-            match = re.search(r"(\d+)\}?:\d+(/udp)?(?:/tcp)?$", str(port))  # 127.0.0.1:${PORT:-5000}:5000
-            owner = used.setdefault("".join(match.groups("")), key) if match else key
+            match = re.search(r"(\d+)\}?:(\d+)(/udp)?(?:/tcp)?$", str(port))  # 127.0.0.1:${PORT:-5000}:5000
+            listens = re.search(r"--port['\",=\s]+(\d+)", str(entry.get("command")))
+            if match and listens and len(entry["ports"]) == 1 and match[2] != listens[1]:
+                what = f"publishes port {match[2]} of the container, and the command listens on {listens[1]}"
+                yield Problem(COMPOSE, f"/services/{key}/ports", what, f"end it with :{listens[1]}")
+            owner = used.setdefault(match[1] + (match[3] or ""), key) if match else key
             if owner != key:
                 what = f"port {match[1]} is also that of the service {owner}"
                 yield Problem(COMPOSE, f"/services/{key}/ports", what, "publish it as another one")
+
+
+def numbers(name: str, node: Any, key: str = "") -> Iterator[Problem]:
+    """Versions of Python that YAML reads as numbers: 3.10 is 3.1."""
+    if isinstance(node, yaml.MappingNode):
+        for inner, value in node.value:
+            yield from numbers(name, value, inner.value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from numbers(name, value, key)
+    elif "python" in key and not node.style and re.fullmatch(r"\d+\.\d*0", node.value):
+        what = f"{node.value} is the number {float(node.value)}"
+        yield Problem(name, f"line {node.start_mark.line + 1}", what, f'write "{node.value}", with its quotes')
 
 
 def sources(key: str, entry: Mapping[str, Any], project: Path) -> Iterator[Problem]:
@@ -275,7 +312,7 @@ def sources(key: str, entry: Mapping[str, Any], project: Path) -> Iterator[Probl
     build = entry.get("build") or {}
     context = build if isinstance(build, str) else build.get("context") or "."
     elsewhere = re.search(r"[$:~]|^/|^\.\./", context)  # which another machine need not have
-    if not elsewhere and not (project / context).is_dir():
+    if not elsewhere and not entry.get("profiles") and not (project / context).is_dir():
         yield Problem(COMPOSE, f"/services/{key}/build", f"there is no folder {context}", "correct it, or create it")
     for mount in mounts(entry):
         source = str(mount.get("source") or "")

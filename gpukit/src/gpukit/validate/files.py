@@ -7,7 +7,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -45,19 +44,9 @@ APT = "apt.txt"
 DOTENV = ".env"
 PINS = "requirements.txt"  # the versions of all packages, if the project has it
 REQUIRED = (MAIN, INITIALIZE, STACK, DOCKERFILE, ".dockerignore", ".gitignore", LAUNCH, PYPROJECT)
-OPTIONAL = (
-    CPU,
-    PODMAN,
-    HOST_ENV,
-    COMPOSE,
-    COMPOSE_CPU,
-    APT,
-    ".env.example",
-    ".gitattributes",
-    ANSWERS,
-    "README.md",
-)
-NEEDED = (*REQUIRED, CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)  # to start a clone, and to update it
+STARTED_WITH = (CPU, PODMAN, HOST_ENV, COMPOSE, COMPOSE_CPU, APT, ANSWERS)
+OPTIONAL = (*STARTED_WITH, ".env.example", ".gitattributes", "README.md")
+NEEDED = (*REQUIRED, *STARTED_WITH)  # to start a clone, and to update it
 SLURM = "cluster/train.sbatch"
 SCHEMAS = {"cluster/job.yaml": "kubernetes", "cluster/sky.yaml": "skypilot", "monitoring/alerts.yml": "prometheus"}
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
@@ -191,16 +180,10 @@ def batch(project: Path, options: Mapping[str, str]) -> Iterator[Problem]:
     if tasks != "1" and "torchrun" in script and not re.search(r"\bsrun\b.* (--ntasks|-n)", script):
         what = f"is {tasks}, and each task runs torchrun, which starts a process for each GPU"
         yield Problem(SLURM, "/ntasks-per-node", what, "write 1")
-
-
-def numbers(project: Path, name: str) -> Iterator[Problem]:
-    """Versions that YAML reads as numbers: 3.10 is 3.1."""
-    for number, line in enumerate((project / name).read_text(encoding="utf-8").splitlines(), 1):
-        unquoted = re.sub(r"'[^']*'|\"[^\"]*\"|\s#.*", "", line)
-        match = re.match(r"[\s-]*python[\w-]*:.*?[\s\[,](\d+\.\d*0)\s*(?:[,\]]|$)", unquoted)
-        if match:
-            what = f"{match[1]} is the number {float(match[1])}"
-            yield Problem(name, f"line {number}", what, f'write "{match[1]}", with its quotes')
+    requests = [name for name in options if name.startswith(("gpus", "gres", "tres", "exclusive"))]
+    if "PROCESSES:-gpu" in script and not requests:
+        remedy = "add `#SBATCH --gpus-per-node=8`, with the number of your nodes, and no space after the #"
+        yield Problem(SLURM, "", "requests no GPU, so that Slurm gives none to the job", remedy)
 
 
 def system_packages(project: Path) -> Iterator[Problem]:
@@ -251,10 +234,8 @@ def wheel(project: Path) -> Iterator[Problem]:
     except (OSError, zipfile.BadZipFile):
         damaged = True
     if damaged:
-        name = wheels[0].relative_to(project).as_posix()
-        yield Problem(
-            name, "", "is damaged, or is another version than its name says", "restore it with `git checkout`"
-        )
+        what = "is damaged, or is another version than its name says"
+        yield Problem(wheels[0].relative_to(project).as_posix(), "", what, "restore it with `git checkout`")
 
 
 def answers(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[Problem]:
@@ -272,15 +253,21 @@ def answers(content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[Pr
 def host_env(project: Path) -> Iterator[Problem]:
     """host.env as docker reads it: names, or NAME=VALUE."""
     for number, line in enumerate(located(HOST_ENV, project).read_text(encoding="utf-8-sig").splitlines(), 1):
-        name = line.lstrip().partition("=")[0]
+        name, _, value = line.lstrip().partition("=")
         if name and not name.startswith("#") and not re.fullmatch(r"[A-Za-z_]\w*", name):
             what = "the name of a variable has letters, digits, and _ only, and nothing stands before it"
             yield Problem(HOST_ENV, f"line {number}", what, "write NAME, or NAME=VALUE")
+        elif re.fullmatch(r"(['\"]).*\1\s*", value):
+            yield Problem(HOST_ENV, f"line {number}", "docker makes the quotes part of the value", "remove them")
 
 
 def dotenv(project: Path) -> Iterator[Problem]:
-    text = located(DOTENV, project).read_text(encoding="utf-8-sig", errors="replace")
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = located(DOTENV, project).read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        value = re.match(r"\s*(?:export\s+)?\w+\s*=\s*(['\"])(.*)", line)
+        if value and value[1] not in value[2] + "".join(lines[number:]):
+            yield Problem(DOTENV, f"line {number}", "has a quote without its end, which Compose refuses", "end it")
+            return
         if not re.match(r"\s*(#|$|(export\s+)?[A-Za-z_]\w*\s*(=|$))", line):  # a name alone: the caller's value
             yield Problem(DOTENV, f"line {number}", "is ignored by ./launch", "write NAME=VALUE, or remove it")
             return
@@ -305,11 +292,6 @@ def env_files(project: Path, name: str, config: Config) -> Iterator[Problem]:
         yield Problem(name, "/runArgs", what, f'add "--env-file=${{localWorkspaceFolder}}/{HOST_ENV}"')
 
 
-def is_missing(program: str) -> bool:
-    """Whether there is no program of this name, on a PATH that has programs at all."""
-    return bool(re.fullmatch(r"[\w.-]+", program) and shutil.which("sh") and not shutil.which(program))
-
-
 def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> Iterator[Problem]:
     """initializeCommand runs initialize.sh, which creates what is mounted, and tells it where there is no GPU."""
     command = raw["initializeCommand"]
@@ -321,8 +303,6 @@ def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> I
     what = ""
     if not run:
         what = f"does not run {INITIALIZE}, which creates the folders that are mounted"
-    elif isinstance(command, list) and is_missing(command[0]):
-        what = f"there is no program `{command[0]}`"
     elif re.match(rf"(\./)?{re.escape(script)}", run) and not os.access(project / script, os.X_OK):
         what = f"{INITIALIZE} is not executable"
     elif gpu and name == CPU and not told:
@@ -346,8 +326,7 @@ def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
             yield Problem(name, f"/build/{key}", what, f'write "{relative}"')
     text = located(DOCKERFILE, project).read_text(encoding="utf-8", errors="replace") if config.target else ""
     if text and config.target not in re.findall(r"(?im)^FROM\s.*\sAS\s+(\S+)\s*$", text):
-        what = f"the Dockerfile has no stage {config.target}"
-        yield Problem(name, "/build/target", what, "correct it, or remove it")
+        yield Problem(name, "/build/target", f"the Dockerfile has no stage {config.target}", "correct it, or remove it")
 
 
 def lifecycle(project: Path, name: str, raw: Mapping[str, Any]) -> Iterator[Problem]:
@@ -369,12 +348,12 @@ def mount_sources(project: Path, raw: Mapping[str, Any], config: Config, stack: 
     """Docker refuses a bind mount whose source is missing: initialize.sh creates those that stack.json expects."""
     text = located(INITIALIZE, project).read_text(encoding="utf-8")
     for item, mount in zip(raw["mounts"], config.mounts):
-        if mount["type"] != "bind" or mount["target"] not in [*stack["mounts"], *stack["read_only"]]:
-            continue
         fields = next(csv.reader([item]), []) if isinstance(item, str) else [f"source={item['source']}"]
         source = flags.mount(fields)["source"]
         place = re.sub(r"^\$\{(localWorkspaceFolder|localEnv:HOME)\}/", "", source)
-        if re.search(r"[$\\`]", place) or creates(text, place):
+        expected = mount["target"] in [*stack["mounts"], *stack["read_only"]] and not place.startswith("/")
+        ours = place.startswith(".launch/")  # other folders are this machine's
+        if mount["type"] != "bind" or not (expected or ours) or re.search(r"[$\\`]", place) or creates(text, place):
             continue
         folder = source.replace("${localEnv:HOME}", "$HOME").replace("${localWorkspaceFolder}/", "")
         what = f"does not create {place}, which is mounted at {mount['target']}"

@@ -42,6 +42,8 @@ TOKENS = re.compile(r"(?:\s|'[^']*'|[\w.*-]+(?![\w.*-])|[=!<>]=|&&|\|\||[!<>()\[
 
 
 def expressions(text: str) -> None:
+    if "${{" in EXPRESSION.sub("", text):
+        raise ValueError("an expression has no }} at its end")
     for inside in EXPRESSION.findall(text):
         if not TOKENS.fullmatch(inside):
             rest = inside[TOKENS.match(inside).end() :].split()[0]

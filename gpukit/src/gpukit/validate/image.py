@@ -31,6 +31,8 @@ ESSENTIAL = {
     "/layers/torch": "does not copy what says which PyTorch is installed",
     "python3 install.py": "does not install PyTorch as stack.json says",
     "/layers/dependencies/first.txt": "does not copy the dependencies that are built from source",
+    "WORKDIR /etc/gpukit": "does not work in the folder that the variables of pip and uv name",
+    "/layers/dependencies/all.txt": "does not copy the list of the dependencies",
     "-r all.txt": "does not install the dependencies in pyproject.toml",
     "gpukit.image.layers": "does not read stack.json and pyproject.toml",
     "guard.py check": "does not protect PyTorch's packages",
@@ -52,6 +54,10 @@ class Instruction(NamedTuple):
     line: int
     name: str
     rest: str
+
+
+def at(step: Instruction, what: str, remedy: str) -> Problem:
+    return Problem(DOCKERFILE, f"line {step.line}", what, remedy)
 
 
 def instructions(text: str) -> list[Instruction]:
@@ -99,9 +105,10 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     last = [step for step in steps if step.name in ("USER", "FROM")][-1]
     if last.name == "FROM" or last.rest.split(":")[0] in ("root", "0"):
         what = "the image runs as root, and what root writes to the workspace belongs to root on the host"
-        yield Problem(DOCKERFILE, f"line {last.line}", what, "end it with `USER ${USER_UID}`")
+        yield at(last, what, "end it with `USER ${USER_UID}`")
     made = " ".join(f"{step.name} {step.rest}" for step in steps)
-    both = made.replace("/layers/dependencies/ ", "/layers/dependencies/first.txt ")  # copied as a folder
+    folder = "/layers/dependencies/"
+    both = made.replace(f"{folder} ", f"{folder}first.txt {folder}all.txt")  # copied as a folder
     lacks = [fragment for fragment in ESSENTIAL if fragment not in both]
     if is_adopted(project):  # the repository's own package is installed, if it is one
         lacks = [fragment for fragment in lacks if "PYTHONPATH" not in fragment]
@@ -118,7 +125,8 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     yield from entrypoint(steps)
     yield from copies(project, steps, stack)
     yield from search_path(steps)
-    yield from packages(steps)
+    apt = located("apt.txt", project)
+    yield from packages(steps, apt.read_text(encoding="utf-8", errors="replace") if apt.is_file() else "")
     yield from installs(steps, stack)
     yield from architectures(steps, stack)
 
@@ -127,14 +135,14 @@ def misspelled(steps: list[Instruction]) -> Problem | None:
     for step in steps:
         if step.name == UNENDED:
             what = f"the here-document has no line `{step.rest}`, which ends it"
-            return Problem(DOCKERFILE, f"line {step.line}", what, f"add the line `{step.rest}`")
+            return at(step, what, f"add the line `{step.rest}`")
         if step.name == CONTINUES:
             what = f"the instruction runs into the next one, `{step.rest}`"
-            return Problem(DOCKERFILE, f"line {step.line}", what, "remove the `\\` at the end of its last line")
+            return at(step, what, "remove the `\\` at the end of its last line")
         if step.name not in INSTRUCTIONS.split():
             meant = alike(step.name, INSTRUCTIONS.split())
             remedy = f"did you mean `{meant}`?" if meant else "restore the file with `git checkout`"
-            return Problem(DOCKERFILE, f"line {step.line}", f"`{step.name}` is not an instruction", remedy)
+            return at(step, f"`{step.name}` is not an instruction", remedy)
     return None
 
 
@@ -146,19 +154,28 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
         start = {"COPY": "[\"']", "ADD": "[\"']"}.get(step.name, r"[^\s\[]")
         if step.name in ("CMD", "COPY", "ADD", "ENTRYPOINT", "SHELL") and re.match(rf"\[{start}", step.rest):
             try:
-                json.loads(step.rest)
+                program = json.loads(step.rest)[:1]
             except ValueError:
-                what = f"the list of {step.name} is not JSON"
-                return Problem(DOCKERFILE, f"line {step.line}", what, 'write it as ["one", "two"]')
+                return at(step, f"the list of {step.name} is not JSON", 'write it as ["one", "two"]')
+            if step.name not in ("COPY", "ADD") and " -" in "".join(program):
+                return at(step, f"{step.name} has a program with a space in its name", 'write it as ["bash", "-c"]')
         elif step.name in EXPANDED and re.search(r"\s#(\s|$)", re.sub(r"'[^']*'|\"[^\"]*\"", "", step.rest)):
-            what = f"the comment is part of {step.name}"
-            return Problem(DOCKERFILE, f"line {step.line}", what, "give it a line of its own, above")
-        elif step.name in ("ENV", "LABEL") and re.match(r"\w+\s+=", step.rest):
-            return Problem(DOCKERFILE, f"line {step.line}", f"{step.name} has a space before its =", "write NAME=VALUE")
+            return at(step, f"the comment is part of {step.name}", "give it a line of its own, above")
+        elif step.name in ("ENV", "LABEL") and spaced(step.rest):
+            return at(step, f"{step.name} has a space beside its =, or in a value without quotes", 'write NAME="VALUE"')
+        elif step.name == "FROM" and not re.fullmatch(r"(--\S+\s+)*\S+(\s+(?i:as)\s+\S+)?", step.rest):
+            return at(step, "FROM has a space in its image", "write FROM IMAGE AS NAME")
         elif step.name in ("COPY", "ADD") and len(words) < 2 and not step.rest.startswith("["):
-            what = f"{step.name} needs what it copies and where to"
-            return Problem(DOCKERFILE, f"line {step.line}", what, "add the place, such as `./`")
+            return at(step, f"{step.name} needs what it copies and where to", "add the place, such as `./`")
     return None
+
+
+def spaced(pairs: str) -> bool:
+    """Whether not all words are NAME=VALUE, as they must be if the first one is. Otherwise, all are one value."""
+    first, *others = re.sub(r"\\.|'[^']*'|\"[^\"]*\"", "x", pairs).split() or ["="]
+    if "=" in first:
+        return not all("=" in word[1:] for word in others)
+    return others != [] and (others[0].startswith("=") or any(re.match(r"[A-Z_]\w*=", word) for word in others[1:]))
 
 
 def unreadable(steps: list[Instruction]) -> Problem | None:
@@ -169,8 +186,7 @@ def unreadable(steps: list[Instruction]) -> Problem | None:
         return None
     for step, command in commands.items():
         if re.search(r"(^|&&|;)\s*source\s", re.sub(r"'[^']*'|\"[^\"]*\"", "", command)):
-            what = "`source` is a command of bash, and RUN uses sh"
-            return Problem(DOCKERFILE, f"line {step.line}", what, "write `. FILE`")
+            return at(step, "`source` is a command of bash, and RUN uses sh", "write `. FILE`")
     try:
         shell(" ;\n".join(commands.values()), "sh")  # all at once: each takes time
     except ValueError:
@@ -178,7 +194,7 @@ def unreadable(steps: list[Instruction]) -> Problem | None:
             try:
                 shell(command, "sh")
             except ValueError as error:
-                return Problem(DOCKERFILE, f"line {step.line}", str(error), "correct the command")
+                return at(step, str(error), "correct the command")
     return None
 
 
@@ -195,24 +211,32 @@ def wrong_flag(steps: list[Instruction]) -> Problem | None:
             for word, known, what in asked:
                 meant = alike(word, known.split())
                 if meant and word not in known.split():
-                    return Problem(DOCKERFILE, f"line {step.line}", what, f"did you mean `{meant}`?")
+                    return at(step, what, f"did you mean `{meant}`?")
             kind = fields.get("type", "bind")
             if kind not in RUN_MOUNT_TYPES.split() and "$" not in kind:
                 meant = alike(kind, RUN_MOUNT_TYPES.split())
                 remedy = f"did you mean `{meant}`?" if meant else f"write one of {', '.join(RUN_MOUNT_TYPES.split())}"
-                return Problem(DOCKERFILE, f"line {step.line}", f"RUN has no mount of the type {kind}", remedy)
+                return at(step, f"RUN has no mount of the type {kind}", remedy)
     return None
 
 
 def undefined(steps: list[Instruction]) -> Problem | None:
-    """A variable that only resembles one of ARG or ENV. Those of RUN are the shell's."""
-    known = [name for step in steps if step.name in ("ARG", "ENV") for name in re.findall(r"(?<!\S)(\w+)", step.rest)]
+    """A variable that only resembles one of ARG or ENV, or that FROM does not see. Those of RUN are the shell's."""
+    known: dict[str, Instruction] = {}
+    for step in steps:
+        if step.name in ("ARG", "ENV"):
+            known = dict.fromkeys(re.findall(r"(?<!\S)(\w+)", step.rest), step) | known
+    first = next((step.line for step in steps if step.name == "FROM"), 0)
     for step in steps:
         for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name in EXPANDED else ():
             meant = alike(name, known, 0.9)
-            if meant and name not in known and not PREDEFINED.fullmatch(name):
-                what = f"there is no variable `{name}`"
-                return Problem(DOCKERFILE, f"line {step.line}", what, f"did you mean `{meant}`?")
+            if PREDEFINED.fullmatch(name):
+                continue
+            if meant and name not in known:
+                return at(step, f"there is no variable `{name}`", f"did you mean `{meant}`?")
+            if step.name == "FROM" and name in known and known[name].line > first:
+                what = f"FROM does not see {name}, which a stage declares (line {known[name].line})"
+                return at(step, what, f"write `ARG {name}` above the first FROM")
     return None
 
 
@@ -228,10 +252,12 @@ def entrypoint(steps: list[Instruction]) -> Iterator[Problem]:
     alone = isinstance(program, list) and len(program) == 1
     interprets = alone and re.search(r"(?:^|/)(?:python[\d.]*|\w*sh)$", str(program[0]))
     module = isinstance(program, list) and program[1:2] == ["-m"]
-    if program is None or interprets or module:
+    own = [str(part) for part in program or [] if re.fullmatch(r"/[\w.-]+\.sh", str(part))]  # images have theirs deeper
+    if own and not any(Path(own[0]).name in step.rest for step in steps if step.name != "ENTRYPOINT"):
+        yield at(last, f"nothing copies {own[0]} to the image", "add a COPY of it")
+    elif program is None or interprets or module:
         what = "this ENTRYPOINT does not run the command that ./launch and VS Code give to the container"
-        remedy = 'remove it, or end it with a script that runs `exec "$@"`'
-        yield Problem(DOCKERFILE, f"line {last.line}", what, remedy)
+        yield at(last, what, 'remove it, or end it with a script that runs `exec "$@"`')
 
 
 def wrong_stage(steps: list[Instruction]) -> Problem | None:
@@ -245,8 +271,7 @@ def wrong_stage(steps: list[Instruction]) -> Problem | None:
             if source in names or re.search(r"[/:$@]|^\d+$|^scratch$", source) or not (meant or source in STAGES):
                 continue
             remedy = f"did you mean `{meant}`?" if meant else "restore the file with `git checkout`"
-            what = f"no stage before this line is named `{source}`"
-            return Problem(DOCKERFILE, f"line {step.line}", what, remedy)
+            return at(step, f"no stage before this line is named `{source}`", remedy)
         if step.name == "FROM" and len(words) == 3:
             names.append(words[2])
     return None if names else Problem(DOCKERFILE, "", "has no stages", RESTORE)
@@ -276,6 +301,7 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
     """What COPY takes from the project must be there, and must not be kept from the build by .dockerignore."""
     rules = patterns(located(".dockerignore", project))
     package = f"src/{stack.get('package')}"
+    kept: list[tuple[str, int]] = []
     for step in steps:
         if step.name not in ("COPY", "ADD") or "--from=" in step.rest or step.rest.startswith("["):
             continue
@@ -287,12 +313,16 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
                 continue  # the package is renamed, which is reported
             if pattern.startswith("../"):
                 what = f"{source} is outside of the project, and a build can only copy from inside it"
-                yield Problem(DOCKERFILE, f"line {step.line}", what, "copy it into the project, or mount it")
+                yield at(step, what, "copy it into the project, or mount it")
             elif not re.search(r"[*?]", pattern) and not (project / pattern).exists():
                 yield Problem(pattern, "", f"is missing, and the Dockerfile copies it (line {step.line})", RESTORE)
             elif excluded(pattern.replace("*", "x"), rules):
-                what = f"keeps {source} from the build, and the Dockerfile copies it (line {step.line})"
-                yield Problem(".dockerignore", "", what, f"add the line `!{source}`")
+                kept.append((source, step.line))
+    if kept:  # often by one rule
+        names = ", ".join(source for source, _ in kept)
+        what = f"keeps {names} from the build, and the Dockerfile copies it (line {kept[0][1]})"
+        again = ", ".join(f"`!{source}`" for source, _ in kept)
+        yield Problem(".dockerignore", "", what, f"end it with {again}, each in a line of its own")
 
 
 def final(steps: list[Instruction]) -> list[Instruction]:
@@ -338,42 +368,52 @@ def excluded(name: str, rules: list[str]) -> bool:
 def search_path(steps: list[Instruction]) -> Iterator[Problem]:
     for step in final(steps):
         if step.name == "ENV" and re.match(r"PATH[= ](?!.*(\$\{?PATH|/usr/bin))", step.rest):
-            what = "the programs of the base image are not on this PATH"
-            yield Problem(DOCKERFILE, f"line {step.line}", what, "end it with `:$PATH`")
+            yield at(step, "the programs of the base image are not on this PATH", "end it with `:$PATH`")
 
 
-def packages(steps: list[Instruction]) -> Iterator[Problem]:
-    """apt-get as a user, and without the lists of packages, which the base images do not contain."""
+def packages(steps: list[Instruction], apt: str) -> Iterator[Problem]:
+    """apt-get as a user, with a question, or without the lists of packages; the base images have no sudo either."""
     user = "root"
     has_lists = False
+    defaults = dict(re.findall(r"(\w+)=(\S+)", " ".join(step.rest for step in steps if step.name == "ARG")))
+    has_sudo = any(re.search(r"install [^&|;]*\bsudo\b", step.rest) for step in steps) or "sudo" in apt.split()
     for step in final(steps):
-        user = step.rest.split(":")[0].strip("\"'") if step.name == "USER" else user
+        if step.name == "USER":
+            user = re.sub(r"\$\{?(\w+)\}?", lambda match: defaults.get(match[1], match[0]), step.rest)
+            user = user.split(":")[0].strip("\"'")
         command = step.rest if step.name == "RUN" else ""
         own_lists = "/var/lib/apt/lists" in command  # removed at its end, or mounted
         # A script from the network that adds a source of packages reads the lists, too.
         updates = re.search(r"\bapt(-get)? .*\bupdate\b|\| *(sudo )?(-\S+ )*(ba)?sh\b", command)
         has_lists = has_lists or (bool(updates) and not own_lists)
-        installs = re.search(rf"{COMMAND}apt(?:-get)? (?:-\S+ )*install\b(?!.*\.deb\b)", command)
+        installs = re.search(rf"{COMMAND}apt(?:-get)? (?:-\S+ )*install\b(?!.*\.deb\b)[^&|;]*", command)
         what = ""
-        if installs and user not in ("root", "0"):
+        if not has_sudo and re.search(rf"{COMMAND}sudo\b", command):
+            what = "the image has no sudo, and RUN is root before the line with USER"
+        elif installs and user not in ("root", "0"):
             what = f"apt-get needs root, and the user is {user} here"
         elif installs and not own_lists and not has_lists:
             what = "apt-get knows no packages without `apt-get update`"
+        elif installs and not re.search(r"\s(-[a-z]*y|--yes|--assume-yes|-qq)|Assume-Yes|yes \|", command):
+            what = "apt-get asks whether to go on, and a build has no answer: it needs -y"
         if what:
-            yield Problem(DOCKERFILE, f"line {step.line}", what, "list the packages in apt.txt instead")
+            yield at(step, what, "remove sudo" if "sudo" in what else "list the packages in apt.txt instead")
             return
 
 
 def architectures(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterator[Problem]:
     targets = stack.get("targets") or {}
     wanted = {target["capability"].rstrip("af") for target in targets.values() if target["capability"]}
+    machines = {target["arch"] for target in targets.values()}
     for step in steps:
+        platform = re.match(r"--platform=linux/(amd64|arm64)\b", step.rest) if step.name == "FROM" else None
+        if machines and platform and platform[1] not in machines:
+            yield at(step, f"builds for {platform[1]}, and {STACK} says {', '.join(machines)}", "remove --platform")
         match = ARCHITECTURES.search(step.rest) if step.name == "ENV" else None
         listed = {each.replace("+PTX", "").rstrip("af") for each in re.split(r"[;\s]", match[1])} if match else set()
         if match and "$" not in match[1] and not wanted <= listed:
             what = f"compiles for {match[1]}, and {STACK} says {', '.join(sorted(wanted))}"
-            remedy = f'write TORCH_CUDA_ARCH_LIST="{";".join(sorted(wanted))}"'
-            yield Problem(DOCKERFILE, f"line {step.line}", what, remedy)
+            yield at(step, what, f'write TORCH_CUDA_ARCH_LIST="{";".join(sorted(wanted))}"')
 
 
 def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
@@ -389,11 +429,10 @@ def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem
         build = re.match(r"TORCH_BACKEND=[\"']?(cu\d+)", step.rest)
         if backend and build and build[1] != backend[1]:
             what = f"TORCH_BACKEND is {build[1]}, and {STACK} says {backend[1]}"
-            yield "torch", Problem(DOCKERFILE, f"line {step.line}", what, f"write TORCH_BACKEND={backend[1]}")
+            yield "torch", at(step, what, f"write TORCH_BACKEND={backend[1]}")
         match = BASE.search(f"{step.name} {step.rest}")
         if match:
             image = match[1] or match[2]
             if image != wanted and not re.fullmatch(re.escape(wanted) + r"@sha256:[0-9a-f]{64}", image):
                 remedy = f"write {wanted} (a digest may follow: {wanted}@sha256:...), or run `./launch update`"
-                what = f"image is {image}, and {STACK} says {wanted}"
-                yield "image", Problem(DOCKERFILE, f"line {step.line}", what, remedy)
+                yield "image", at(step, f"image is {image}, and {STACK} says {wanted}", remedy)

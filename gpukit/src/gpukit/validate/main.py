@@ -254,7 +254,7 @@ class Validation:
                 kind = "SafeLoader" if name in files.SCHEMAS else "BaseLoader"
                 content = self.content(name, partial(compose.parse, kind=kind, several=schema == "kubernetes"), schema)
                 if content and schema == "workflow":
-                    self.add(files.numbers, self.project, name)
+                    self.add(compose.numbers, name, self.yaml.compose(self.path(name).read_text(encoding="utf-8-sig")))
                 if name == files.ANSWERS:
                     self.add(files.answers, content, stack)
 
@@ -352,6 +352,7 @@ class Validation:
             return
         self.add(compose.unended, COMPOSE_CPU, over)
         self.add(secrets.compose, COMPOSE_CPU, over)
+        self.add(compose.added, over, base)
         both = self.sound(COMPOSE_CPU, compose.merged(base, over))
         self.apply_schema(COMPOSE_CPU, both, "compose")
         self.add(compose.without_gpu, self.sound(COMPOSE_CPU, both), base)

@@ -25,6 +25,7 @@ VARIABLES = (
     "localEnv containerEnv localWorkspaceFolder containerWorkspaceFolder localWorkspaceFolderBasename "
     "containerWorkspaceFolderBasename devcontainerId"
 )
+HIDES = {"GPUKIT_DEVICE": ("cpu",), "CUDA_VISIBLE_DEVICES": ("", "-1"), "NVIDIA_VISIBLE_DEVICES": ("", "none", "void")}
 ENDS = ("source", "target")  # of a mount
 GPUS = '"--gpus=\\"device=${{localEnv:GPUS:{}}}\\""'
 REGULAR_USER = "name the image's regular user: files that root writes to the workspace belong to root on the host"
@@ -69,18 +70,22 @@ def flags_and_mounts(name: str, config: Config) -> Iterator[Problem]:
         if meant and word not in VARIABLES.split():
             yield Problem(name, "", f"there is no variable `${{{word}}}`", f"did you mean `${{{meant}}}`?")
             return
+    if "/usr/bin" not in config.container_env.get("PATH", "/usr/bin"):
+        what = "the programs of the image are not on this PATH, and no variable has theirs here"
+        yield Problem(name, "/containerEnv/PATH", what, 'write it under remoteEnv, as "/opt/bin:${containerEnv:PATH}"')
     for what, remedy in flags.mistakes(config.run_args):
         yield Problem(name, "/runArgs", what, remedy)
     for option in flags.read(config.run_args):
         what = "" if option.wrong else values.wrong(option.name, option.value)
         if what:
             yield Problem(name, "/runArgs", what, "correct it, or remove it")
-    for number, mount in enumerate(config.mounts):
+    mounts = {"/workspaceMount": config.workspace_mount} if config.workspace_mount else {}
+    mounts |= {f"/mounts/{number}": mount for number, mount in enumerate(config.mounts)}
+    for place, mount in mounts.items():
         if what := values.wrong_mount(mount):
-            yield Problem(name, f"/mounts/{number}", what, 'write "type=bind,source=...,target=/..."')
-    if config.workspace_mount and (what := values.wrong_mount(config.workspace_mount)):
-        yield Problem(name, "/workspaceMount", what, 'write "type=bind,source=...,target=/..."')
-    for target in values.repeated([*filter(None, [config.workspace_mount]), *config.mounts]):
+            yield Problem(name, place, what, 'write "type=bind,source=...,target=/..."')
+    targets = [mount["target"].rstrip("/") for mount in mounts.values()]
+    for target in [target for target in dict.fromkeys(targets) if targets.count(target) > 1]:
         yield Problem(name, "/mounts", f"two mounts have the target {target}", "remove one of them")
 
 
@@ -118,9 +123,8 @@ def podman(raw: Mapping[str, Any], container: Container, main: Container) -> Ite
     """Podman's configuration must run the same container as the main one, as the image's user."""
     given = [f"{name}={value}" for name, value in flags.options(raw.get("runArgs") or [])]
     if KEEP_ID not in given:
-        yield Problem(
-            PODMAN, "/runArgs", f"{KEEP_ID} is missing, so that the project's folder is not writable", "add it"
-        )
+        what = f"{KEEP_ID} is missing, so that the project's folder is not writable"
+        yield Problem(PODMAN, "/runArgs", what, "add it")
     if raw.get("updateRemoteUserUID") is not False:
         what = "is not false, so that VS Code builds a user whom the engine cannot have"
         yield Problem(PODMAN, "/updateRemoteUserUID", what, 'write "updateRemoteUserUID": false')
@@ -147,20 +151,19 @@ def gpu_request(default: Container, first: Container, stack: Mapping[str, Any]) 
         "runtime": '"--runtime=nvidia" with NVIDIA_VISIBLE_DEVICES in containerEnv',
     }
     if wanted == "none" and asks != "none":
-        what = f"a GPU is requested, and {STACK} names none ({names})"
-        yield Problem(MAIN, "/runArgs", what, "remove the request")
+        yield Problem(MAIN, "/runArgs", f"a GPU is requested, and {STACK} names none ({names})", "remove the request")
     elif asks != wanted:
         what = f"{seen.get(asks, 'no GPU is requested')}, and {STACK} is for {names}"
         yield Problem(MAIN, "/runArgs", what, f"request it by {spelled[wanted]}")
     elif default.gpu == "all" and devices != "all":
-        what = f"all GPUs are requested, which {names} does not allow"
-        yield Problem(MAIN, "/runArgs", what, GPUS.format(devices))
+        yield Problem(MAIN, "/runArgs", f"all GPUs are requested, which {names} does not allow", GPUS.format(devices))
     elif wanted == "runtime" and "NVIDIA_VISIBLE_DEVICES" not in first.env:
         remedy = f'write "NVIDIA_VISIBLE_DEVICES": "${{localEnv:GPUS:{devices}}}"'
         yield Problem(MAIN, "/containerEnv/NVIDIA_VISIBLE_DEVICES", "is missing: no GPU would be visible", remedy)
-    elif wanted != "none" and first.env.get("GPUKIT_DEVICE") == "cpu":
-        what = "is cpu, so that programs do not use the GPU that is requested"
-        yield Problem(MAIN, "/containerEnv/GPUKIT_DEVICE", what, "remove it")
+    for name, hiding in HIDES.items():
+        if wanted != "none" and first.env.get(name) in hiding:
+            what = f"is {quoted(first.env[name])}, so that programs do not use the GPU that is requested"
+            yield Problem(MAIN, f"/containerEnv/{name}", what, "remove it")
     cap = first.env.get("PYTORCH_ALLOC_CONF") or ""
     fraction = re.search(r"per_process_memory_fraction\s*:\s*(\d+(\.\d*)?)", cap)
     if stack["memory"]["fraction"] and fraction and float(fraction[1]) > 1:
@@ -228,8 +231,7 @@ def blamed(found: list[tuple[str, Problem]]) -> Iterator[Problem]:
         problems = [problem for other, problem in found if other == key]
         names = list(dict.fromkeys(problem.file for problem in problems))
         if len(names) > 1:
-            what = f"does not agree with {' and '.join(names)}: {problems[0].what}"
-            yield Problem(STACK, f"/{key}", what, RESTORE)
+            yield Problem(STACK, f"/{key}", f"does not agree with {' and '.join(names)}: {problems[0].what}", RESTORE)
         else:
             yield from problems
 

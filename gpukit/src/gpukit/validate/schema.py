@@ -1,6 +1,6 @@
 """Problems found by a JSON schema, with the remedy that the schema states.
 
-A schema of ours has four keywords more than JSON Schema:
+A schema of ours has five keywords more than JSON Schema:
 
     remedy      what to do if the rule fails
     format      one of formats.py
@@ -8,6 +8,7 @@ A schema of ours has four keywords more than JSON Schema:
                 of a mapping must stand in the mapping:
                 `under` (the places: their keys, or their values), `also` (other names), `part` (a pattern for the
                 names in a text), `only` ("alike": if it resembles one that is there; "if any": if any is there)
+    unique      a key whose values must differ among the mappings in a list, or in a mapping
     same        places, each as a list of keys, whose values must be equal where they are there
 """
 
@@ -51,12 +52,20 @@ def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any) -> Iter
         if len({str(value) for value in found if value is not None}) > 1:
             yield jsonschema.ValidationError(f"{' and '.join('/'.join(place) for place in places)} differ")
 
+    def unique(_: Any, key: str, instance: Any, __: Any) -> Iterator[Any]:
+        entries = instance.values() if isinstance(instance, dict) else instance
+        given = [str(entry[key]) for entry in entries if isinstance(entry, dict) and key in entry]
+        repeated = [value for value in dict.fromkeys(given) if given.count(value) > 1]
+        if repeated:
+            yield jsonschema.ValidationError(f"{key} is {repeated[0]} more than once")
+
     checker = jsonschema.FormatChecker(formats=())
     for name, check in FORMATS.items():
         checker.checks(name, raises=ValueError)(
             lambda text, check=check: not isinstance(text, str) or check(text) or True
         )
-    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"declared": declared, "same": same})
+    ours = {"declared": declared, "same": same, "unique": unique}
+    kind = jsonschema.validators.extend(jsonschema.Draft202012Validator, ours)
     return kind(definition, format_checker=checker).iter_errors(content)
 
 
@@ -95,7 +104,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
         what = "is empty"
     elif kind in ("not", "anyOf", "oneOf"):
         what = "is not allowed"
-    elif kind in ("declared", "same"):
+    elif kind in ("declared", "same", "unique"):
         what = error.message
         remedy = str(error.cause or remedy)
     elif kind == "format":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gpukit.project import flags
@@ -128,12 +128,6 @@ def wrong_volume(value: str) -> str:
     if SHELL.search(value):
         return f"--volume {value} {UNREPLACED}"
     return "" if target.startswith("/") else f"--volume is {value}, and its target is not a path that begins with /"
-
-
-def repeated(mounts: list[Mapping[str, Any]]) -> Iterator[str]:
-    """The targets of more than one mount, which Docker refuses."""
-    targets = [mount["target"].rstrip("/") for mount in mounts]
-    yield from (target for target in dict.fromkeys(targets) if targets.count(target) > 1)
 
 
 def suggestion(word: str, known: str) -> str:
