@@ -14,7 +14,7 @@ COMMANDS = ("run", "verify", "shell", "notebook", "up", "add", "rehearse", "jobs
 
 
 def is_wanted(name: str, native: bool = False) -> bool:
-    """Whether to run this command with --cpu, in a container or natively; False if the project has no such configuration.
+    """Whether to run this command with --cpu; False if the project has no such configuration.
 
     Raises:
         RefusalError: there is nobody to ask, or the answer is no.
