@@ -305,7 +305,7 @@ def test_without_a_gpu_jobs_run_names_the_cpu(
     (root / ".devcontainer/devcontainer.json").write_text(json.dumps({**CONFIG, "runArgs": ["--gpus=all"]}))
     monkeypatch.setattr(facts, "no_gpu", lambda: True)
     assert main([*options, "jobs", "run", "-d"]) == 1
-    assert "`./launch --cpu jobs run ...`" in capsys.readouterr().err
+    assert f"`{' '.join(['./launch', *options])} --cpu jobs run ...`" in capsys.readouterr().err
 
 
 def get(app: Any, path: str, token: str) -> None:

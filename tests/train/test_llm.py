@@ -67,6 +67,23 @@ def test_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) -> None:
     assert same(weights(project, "killed"), weights(project, "unbroken"))
 
 
+def test_making_the_tiny_model_leaves_the_random_numbers_alone(tmp_path: Path) -> None:
+    """Only the first run makes it, and the next one must begin with the same adapter."""
+    elsewhere(draws_the_same, tmp_path / "model")
+
+
+def draws_the_same(folder: Path) -> None:
+    import torch
+
+    from gpukit.script.tiny import make_model
+
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    make_model(folder)
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_two_processes_take_the_steps_of_one(project: Trainee) -> None:
     """trl averages over both; the figures differ by rounding alone."""
     steps = ("--max-steps", "3", "--log-steps", "1", "--dropout", "0")

@@ -27,6 +27,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from exactrun import checkpoint
 from exactrun.checkpoint import CheckpointError, load_weights
+from exactrun.checks import missing
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
 from exactrun.metrics import Lines
@@ -285,6 +286,21 @@ def test_a_scheduler_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) -
             optimizer.step()
             run.step()
         assert ("scheduler that is not kept" in capsys.readouterr().err) == (not kept)
+
+
+class Summary:
+    """As wandb's: it looks up every name among its figures."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_a_tracker_behind_a_kept_object_is_no_scheduler() -> None:
+    optimizer = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    tracked = SimpleNamespace(summary=Summary())
+    assert "scheduler" in missing({"optimizer": optimizer, "trainer": tracked})
+    assert not missing({"optimizer": optimizer, "trainer": tracked, "scheduler": scheduler})
 
 
 def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def _few(value: Any) -> Any:
 
 def missing(objects: Mapping[str, Any]) -> str:
     """A sentence if a scheduler of a kept optimizer is not kept; otherwise nothing."""
-    steppers = [one for _, one in walk(list(objects.values()), code=False) if hasattr(one, "step")]
+    # asked of the type: an object that looks up any name, as wandb's summary, can raise anything
+    steppers = [one for _, one in walk(list(objects.values()), code=False) if hasattr(type(one), "step")]
     scheduled = {id(getattr(one, "optimizer", None)) for one in steppers}
     for name, one in objects.items():
         inner = getattr(one, "optimizer", one)  # accelerate wraps it

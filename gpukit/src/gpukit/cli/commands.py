@@ -28,7 +28,8 @@ def act_or_ask(options: argparse.Namespace, argv: list[str]) -> int:
     except RefusalError as refusal:
         asking = import_module("gpukit.launch.without_gpu")
         lacking = import_module("gpukit.host.refusals").lacks_gpu(refusal)
-        if not lacking or options.command not in asking.COMMANDS or not asking.is_wanted(options.command):
+        native = vars(options).get("native", False)
+        if not lacking or options.command not in asking.COMMANDS or not asking.is_wanted(options.command, native):
             raise
     return act(without)
 

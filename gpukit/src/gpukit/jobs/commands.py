@@ -435,7 +435,8 @@ def run(root: Path, options: Any, place: Path) -> int:
             text = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             raise RefusalError(f"The queue could not be started: {text[-1] if text else 'no error text'}")
         time.sleep(0.05)
-    say(f"The queue is processed in the background; `./launch stop` stops it, and {log} is its log.")
+    stop = "./launch --native stop" if given.get("native") else "./launch stop"
+    say(f"The queue is processed in the background; `{stop}` stops it, and {log} is its log.")
     return 0
 
 

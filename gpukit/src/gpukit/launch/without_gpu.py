@@ -13,7 +13,7 @@ from gpukit.project.messages import RefusalError
 COMMANDS = ("run", "verify", "shell", "notebook", "up", "add", "rehearse", "jobs")
 
 
-def is_wanted(name: str) -> bool:
+def is_wanted(name: str, native: bool = False) -> bool:
     """Whether to run this command with --cpu; False if the project has no such configuration.
 
     Raises:
@@ -27,6 +27,6 @@ def is_wanted(name: str) -> bool:
         if answer.strip().lower() in ("y", "yes") or answer == "\n":
             return True
     # not the whole command line: over ssh, it has words that are not the user's
-    words = ["./launch", "--cpu", name, *(["run"] if name == "jobs" else [])]
+    words = ["./launch", *(["--native"] if native else []), "--cpu", name, *(["run"] if name == "jobs" else [])]
     command = f"`{shlex.join(words)} ...`"
     raise RefusalError(f"No NVIDIA GPU here. To use the CPU configuration: {command}", kind="gpu", id="no-gpu-here")

@@ -60,7 +60,6 @@ def make_model(folder: Path) -> None:
     fast.chat_template = TEMPLATE
     fast.save_pretrained(folder)
 
-    torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(fast),
         hidden_size=32,
@@ -73,7 +72,9 @@ def make_model(folder: Path) -> None:
         eos_token_id=1,
         pad_token_id=2,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    with torch.random.fork_rng():  # the script's seed has been set, and the next run finds this model
+        torch.manual_seed(0)
+        LlamaForCausalLM(config).save_pretrained(folder)
 
 
 def make_data(path: Path) -> None:
