@@ -111,6 +111,9 @@ def wrong_entries() -> Iterator[str]:
                 continue
             if not any(pattern.search(sign["example"]) for pattern in patterns):
                 yield f"{where}.example: no pattern of `text` matches it."
+            program = sign.get("program")
+            if message := wrong_condition(program if isinstance(program, str) else None, facts):
+                yield f"{where}.program: {message}"
             found = [always_captured(each) for each in texts(sign)]
             for cause in map(used, sign["causes"]):
                 if cause["id"] not in causes:
@@ -302,6 +305,8 @@ def sign(entry: dict[str, Any], topic: str) -> dict[str, Any]:
         {**each, "when": condition(each["when"])} if "when" in each else each for each in map(used, entry["causes"])
     ]
     kept = {name: value for name, value in entry.items() if name not in ("id", "text", "causes")}
+    if isinstance(entry.get("program"), str):
+        kept["program"] = condition(entry["program"])
     return {"topic": topic, "text": [[each, *anchors(each)] for each in texts(entry)], "causes": causes, **kept}
 
 

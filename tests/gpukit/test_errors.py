@@ -337,6 +337,16 @@ def test_lines_that_a_terminal_broke(width):
     assert joined("one line") == []
 
 
+@pytest.mark.parametrize(("name", "program"), [("torch", False), ("xformers==0.0.20", False), ("djangoo", True)])
+def test_a_missing_wheel_is_an_error_of_the_program_only_if_the_package_is_not_for_gpus(name, program):
+    assert diagnose(f"ERROR: No matching distribution found for {name}").program is program
+
+
+def test_a_reason_quotes_whole_versions_and_paths():
+    found = diagnose("A module that was compiled using NumPy 1.x cannot be run in NumPy 2.2.3 as it may crash.")
+    assert found.causes[0].because == 'the text has "cannot be run in NumPy 2.2.3"'
+
+
 def test_two_unrelated_errors_are_both_named():
     found = diagnose(f"{ERROR}\nstep 1\nOSError: [Errno 28] No space left on device: '/data/x'")
     assert found.confidence == LIKELY

@@ -87,9 +87,13 @@ def _reasons(condition: Any, case: Case, wanted: bool) -> list[str]:
         match = _search(parts, case)
         if not match or not match[0].strip():
             return []
-        before = re.search(r"\w*$", case.text[: match.start()])
-        after = re.match(r"\w*", case.text[match.end() :])
-        quoted = " ".join(f"{before and before[0]}{match[0]}{after and after[0]}".split())  # whole words
+        quoted = ""
+        for more in (r"[\w.:=+/-]*", r"\w*"):  # whole paths and options; if that is too long, whole words
+            before = re.search(f"{more}$", case.text[: match.start()])
+            after = re.match(more, case.text[match.end() :])
+            quoted = " ".join(f"{before and before[0]}{match[0]}{after and after[0]}".split())
+            if len(quoted) <= QUOTED:
+                break
         return [f'the text has "{quoted[:QUOTED]}"']
     if name == "fact":
         fact = data("knowledge")["facts"][parts[0]]

@@ -227,6 +227,7 @@ def _answer(possible: list[tuple[Hit, list[Found]]], text: str) -> Diagnosis:
     specific = [hit.sign.level == SPECIFIC for hit, _ in rest]
     own = first.sign.level == GENERAL or (first.sign.level == BROAD and "Traceback" in text)
     program = first.sign.program or (own and not says("gpu_software", text))
+    program = program if isinstance(program, bool) else bool(holds(program, Case(text, Machine())))
     if first.sign.certain and len(causes) == 1 and not any(specific):
         return Diagnosis(CERTAIN, (causes[0],), first.line, program)
     others = [found[0] for hit, found in rest if hit.sign.level in (SPECIFIC, first.sign.level)]
@@ -247,7 +248,8 @@ def _succeeded(whole: Text, hits: list[Hit]) -> bool:
     if last < 0 and whole.alarms:
         return any(map(reports_success, after[-3:])) and "Traceback (most recent" not in "\n".join(after[-40:])
     goes_on = any(map(reports_success, after[-8:])) or sum(says("progress", line) for line in after) >= 2
-    return goes_on or (last < 0 and (any(whole.quiet) or len(after) >= 5))
+    calm = len(after) >= 5 and says("gpu_software", whole.text) and not says("trouble", whole.text)
+    return goes_on or (last < 0 and (any(whole.quiet) or calm))
 
 
 def reports_success(line: str) -> bool:

@@ -30,7 +30,7 @@ class Sign(NamedTuple):
         excludes: a pattern that the text must not match, because it shows another cause
         kind: the kind of refusal of an engine or uv, for commands that handle it
         lasting: a success that follows does not mean that this was handled: nothing runs on the GPU
-        program: the error is in the user's program, its data, or a server, not in the GPU software
+        program: the error is in the user's program, its data, or a server, not in the GPU software; or a condition
     """
 
     id: str
@@ -43,7 +43,7 @@ class Sign(NamedTuple):
     more: str = "host"
     level: str = SPECIFIC
     kind: str = ""
-    program: bool = False
+    program: Any = False
     certain: bool = False
     lasting: bool = False
 
