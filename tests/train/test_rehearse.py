@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from exactrun.rehearse import process
+from exactrun.rehearse import files, process
 from exactrun.rehearse.main import planned
 from tests.train.omissions import OMISSIONS, Omission
 
@@ -89,7 +89,8 @@ def written(folder: Path, text: str) -> dict[str, bytes]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "__pycache__"}
+    """The files; not the caches, which are folders."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(files.CACHES)}
 
 
 def test_a_script_that_keeps_all_is_exact_and_what_it_writes_is_put_back(tmp_path: Path) -> None:
