@@ -1,4 +1,4 @@
-"""Write what pages have from data: the troubleshooting page from the checks and knowledge/, and the table of verified
+"""Write the generated parts of pages: docs/troubleshooting.md from the checks and knowledge/, and the table of verified
 runs in docs/verified.md and README.md from records/.
 """
 

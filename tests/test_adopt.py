@@ -662,7 +662,7 @@ def signalled(number: int, at: int, root: Path, *argv: str) -> int:
     except SystemExit as end:
         code = end.code
     finally:
-        os._exit(code)
+        os._exit(code if isinstance(code, int) else 1)
 
 
 @pytest.mark.slow

@@ -325,3 +325,23 @@ def test_check_reports_that_it_cannot_compare(project: Path, case: str, capsys) 
     assert main(["vendor", "--check"]) == 1
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.startswith("gpukit: ") and shown.err.count("\n") == 1
+
+
+def test_a_module_in_a_wheel_is_compiled_once(tmp_path: Path) -> None:
+    """What the compiler reports is then printed once."""
+    wheel = tmp_path / "one.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("one/__init__.py", "")
+        archive.writestr("one/part.py", "1 is 1\n")
+    code = f"""
+import sys
+sys.path.insert(0, {str(SOURCE / "src")!r})
+from gpukit.__main__ import Importer
+Importer.use()
+sys.path.insert(0, {str(wheel)!r})
+import one.part
+print(one.__file__, one.part.__file__)
+"""
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"{wheel}/one/__init__.py", f"{wheel}/one/part.py"]
+    assert done.stderr.count("SyntaxWarning") == 1

@@ -18,6 +18,7 @@ from gpukit.jobs.table import FINAL, Table
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "gpukit/src"
+PATIENCE = 600  # seconds until all jobs have ended
 CONFIG = {"build": {"dockerfile": "../Dockerfile"}, "workspaceFolder": "/workspace"}
 
 
@@ -42,12 +43,14 @@ def worker(folder: Path) -> subprocess.Popen[bytes]:
 
 def until_ended(place: Path) -> list[dict[str, Any]]:
     """All jobs, once they have ended and their checkouts are removed."""
-    while True:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
         with Table(place) as table:
             found = table.recent(10_000)
         if all(job["state"] in FINAL for job in found) and not any(path.name.isdecimal() for path in place.iterdir()):
             return found
         time.sleep(0.05)
+    raise TimeoutError(f"after {PATIENCE} s, not all jobs have ended: {found}")
 
 
 def kills(folder: Path, times: int) -> dict[str, int]:
@@ -75,10 +78,12 @@ def kills(folder: Path, times: int) -> dict[str, int]:
         one.send_signal(signal.SIGKILL)
         one.wait()
     one = worker(folder)
-    ended = until_ended(place)
+    try:
+        ended = until_ended(place)
+    finally:
+        one.terminate()
+        one.wait()
     wrong = sum(not (place / f"{number}.log").read_text().endswith(text) for number, text in expected.items())
-    one.terminate()
-    one.wait()
     frozen.remove_drafts(place, 0)
     frozen.forget(folder, lambda: {job["code"] for job in ended})
     refs = git(folder, "for-each-ref", frozen.REFS).splitlines()

@@ -1,5 +1,6 @@
 import itertools
 import random
+import weakref
 
 import numpy
 import pytest
@@ -24,6 +25,36 @@ class Slotted:
 
     def __call__(self):
         return self.drawn.random()
+
+
+class Guarded:
+    """It looks up every name elsewhere, as wandb's summary, so that questions to it may raise any error."""
+
+    __slots__ = ("__drawn", "later")
+
+    def __init__(self, drawn):
+        self.__drawn = drawn
+
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+def recursive():
+    """A function whose closure has a variable without a value."""
+
+    second = None
+
+    def first():
+        return second()  # noqa: F821 (which is what is tested)
+
+    del second
+    return first
+
+
+def test_generators_are_found_behind_what_cannot_be_asked():
+    drawn = random.Random()
+    gone = weakref.proxy(Augmented())
+    assert seeds.generators([Guarded(drawn), recursive(), gone]) == [drawn]
 
 
 class Augmented(Dataset):

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
-from exactrun.rehearse import process
+from exactrun.rehearse import files, process
 from exactrun.rehearse.main import planned
 from tests.train.omissions import OMISSIONS, Omission
 
@@ -74,9 +75,9 @@ for epoch in run.epochs(range(9)):
 """
 
 
-def rehearse(folder: Path, *command: str, steps: int = 14) -> subprocess.CompletedProcess[str]:
+def rehearse(folder: Path, *command: str, steps: int = 14, **variables: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "exactrun", "rehearse", "--steps", str(steps), "--", *command]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    env = os.environ | {"OMP_NUM_THREADS": "1"} | variables
     return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -88,7 +89,8 @@ def written(folder: Path, text: str) -> dict[str, bytes]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "__pycache__"}
+    """The files; not the caches, which are folders."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(files.CACHES)}
 
 
 def test_a_script_that_keeps_all_is_exact_and_what_it_writes_is_put_back(tmp_path: Path) -> None:
@@ -99,6 +101,29 @@ def test_a_script_that_keeps_all_is_exact_and_what_it_writes_is_put_back(tmp_pat
     assert contents(tmp_path) == before
     assert "own.pt" in found.stderr and "log.txt" in found.stderr
     assert "run 1" in found.stderr, "progress, also through a pipe"
+
+
+def test_what_is_compiled_is_kept_for_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder that the user has set, or in PyTorch's own."""
+    compiled = tmp_path / "compiled"
+    written(tmp_path, CORRECT.replace("file:\n", f"file, open('{compiled}/kernel', 'w'):\n"))
+    compiled.mkdir()
+    found = rehearse(tmp_path, "train.py", TORCHINDUCTOR_CACHE_DIR=str(compiled))
+    assert found.returncode == 0 and "kernel" not in found.stderr, found.stdout + found.stderr
+    assert (compiled / "kernel").exists()
+    monkeypatch.setattr(tempfile, "tempdir", str(compiled))
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    process.link_compiled(folder)
+    (link,) = folder.iterdir()
+    assert link.readlink() == Path(process.default_cache_dir()) and link.is_dir()
+
+
+def test_without_a_name_of_the_user_it_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions of PyTorch then raise an error."""
+    monkeypatch.setattr(process, "default_cache_dir", lambda: {}["uid"])
+    process.link_compiled(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_forgotten_is_named_in_all_ranks(tmp_path: Path) -> None:

@@ -291,6 +291,8 @@ def test_a_scheduler_that_is_not_kept_is_reported(tmp_path: Path, capsys: Any) -
 class Summary:
     """As wandb's: it looks up every name among its figures."""
 
+    __slots__ = ("figures",)
+
     def __getattr__(self, name: str) -> Any:
         raise KeyError(name)
 
@@ -780,8 +782,12 @@ def test_weights_alone_are_loaded_from_the_newest_or_the_best(tmp_path: Path) ->
         load_weights(tmp_path / "x", model=nn.Linear(2, 1))
 
 
-def test_an_optimizer_whose_state_is_spread_is_refused_with_the_remedy(tmp_path: Path) -> None:
+class Spread(torch.optim.SGD):
     """As torch's ZeroRedundancyOptimizer: its state_dict is of one process, or raises an error."""
-    spread = SimpleNamespace(consolidate_state_dict=None, state_dict=dict, load_state_dict=dict)
+
+    def consolidate_state_dict(self) -> None: ...
+
+
+def test_an_optimizer_whose_state_is_spread_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with Run(tmp_path / "x") as run, pytest.raises(CheckpointError, match="fully_shard"):
-        run.keep(optimizer=spread)
+        run.keep(optimizer=Spread(nn.Linear(2, 1).parameters()))

@@ -36,12 +36,13 @@ def _few(value: Any) -> Any:
 def missing(objects: Mapping[str, Any]) -> str:
     """A sentence if a scheduler of a kept optimizer is not kept; otherwise nothing."""
     # asked of the type: an object that looks up any name, as wandb's summary, can raise anything
-    steppers = [one for _, one in walk(list(objects.values()), code=False) if hasattr(type(one), "step")]
+    steppers = [one for one in walk(list(objects.values()), code=False) if hasattr(type(one), "step")]
     scheduled = {id(getattr(one, "optimizer", None)) for one in steppers}
     for name, one in objects.items():
+        if not isinstance(one, torch.optim.Optimizer):
+            continue
         inner = getattr(one, "optimizer", one)  # accelerate wraps it
-        wrapped = isinstance(one, torch.optim.Optimizer) and getattr(inner.step, "_wrapped_by_lr_sched", False)
-        if wrapped and not {id(one), id(inner)} & scheduled:
+        if getattr(inner.step, "_wrapped_by_lr_sched", False) and not {id(one), id(inner)} & scheduled:
             text = f"`{name}` has a scheduler that is not kept, so a resumed run starts it from its beginning"
             return f"{text}: use `run.keep(scheduler=...)`."
     return ""

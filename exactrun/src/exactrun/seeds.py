@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
-from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
+from weakref import ProxyTypes
 
 import numpy
 import torch
@@ -24,8 +25,10 @@ COLLATE = 3
 GLOBAL = (torch.default_generator, random.seed.__self__, numpy.random.mtrand._rand)
 WORDS = super(random.Random, GLOBAL[1])  # that of `random` without its Python code, which takes a third of the time
 KINDS = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
-PLAIN = (str, bytes, int, float, complex, type, type(None), ModuleType, torch.Tensor, numpy.ndarray)
+# What references nothing else. Proxies are first: a question to one whose object is gone raises an error.
+PLAIN = (*ProxyTypes, str, bytes, int, float, complex, type, type(None), ModuleType, torch.Tensor, numpy.ndarray)
 FOLLOWED = (*KINDS, FunctionType, torch.nn.Module)
+EMPTY = CellType()  # of a closure, whose variable has no value yet
 CPU = torch.device("cpu")
 
 
@@ -157,38 +160,47 @@ _NORMAL = SimpleNamespace(state={"bit_generator": "none", "state": None})
 
 def generators(root: Any) -> list[Any]:
     """The random generators of the CPU that an object references, except the global ones."""
-    found = [one for _, one in walk(root) if isinstance(one, KINDS) and not isinstance(one, random.SystemRandom)]
+    found = [one for one in walk(root) if isinstance(one, KINDS) and not isinstance(one, random.SystemRandom)]
     return [one for one in found if getattr(one, "device", CPU) == CPU and not any(one is each for each in GLOBAL)]
 
 
-def walk(root: Any, path: str = "", code: bool = True) -> Iterator[tuple[str, Any]]:
-    """An object and those that it references, at any depth, with their paths: in attributes, short containers, methods,
-    and closures; with `code`, also the generators, modules, and functions that its functions name and its class has."""
+def walk(root: Any, code: bool = True) -> Iterator[Any]:
+    """An object and those that it references, at any depth: in attributes, short containers, methods, and closures;
+    with `code`, also the generators, modules, and functions that its functions name and its class has."""
     seen = set[int]()
-    left = [(path, root)]
+    left = [root]
     last = []  # code: much of it belongs to libraries
     while (left or last) and len(seen) < 10_000:
-        path, one = left.pop() if left else last.pop()
+        one = left.pop() if left else last.pop()
         if id(one) in seen or isinstance(one, PLAIN):
             continue
         seen.add(id(one))
-        yield path, one
+        yield one
         if isinstance(one, dict | list | tuple | deque):
             if len(one) <= 100:  # short lists may contain transforms; long ones contain samples
-                pairs = one.items() if isinstance(one, dict) else enumerate(one)
-                left += [(f"{path}[{key!r}]", each) for key, each in pairs]
+                left += one.values() if isinstance(one, dict) else one
         elif isinstance(one, FunctionType):
-            left += [(path, getattr(cell, "cell_contents", None)) for cell in one.__closure__ or ()]
+            left += [cell.cell_contents for cell in one.__closure__ or () if cell != EMPTY]
             named = [one.__globals__.get(name) for name in one.__code__.co_names] if code else ()
-            last += [(path, each) for each in named if isinstance(each, FOLLOWED)]
+            last += [each for each in named if isinstance(each, FOLLOWED)]
         elif isinstance(one, MethodType | partial):
-            inner = [one.__self__] if isinstance(one, MethodType) else [one.func, one.args, one.keywords]
-            left += [(path, each) for each in inner]
+            left += [one.__self__] if isinstance(one, MethodType) else [one.func, one.args, one.keywords]
         elif not isinstance(one, KINDS):
-            left += [(f"{path}.{name}", each) for name, each in getattr(one, "__dict__", {}).items()]
-            for kind in type(one).__mro__:
-                slots = vars(kind).get("__slots__", ())
-                names = (slots,) if isinstance(slots, str) else slots
-                left += [(f"{path}.{name}", getattr(one, name, None)) for name in names]
-                if code:
-                    last += [(path, each) for each in vars(kind).values() if isinstance(each, FOLLOWED)]
+            left += _attributes(one)
+            if code:
+                of_class = [each for kind in type(one).__mro__ for each in vars(kind).values()]
+                last += [each for each in of_class if isinstance(each, FOLLOWED)]
+
+
+def _attributes(one: Any) -> list[Any]:
+    """The values of an object's attributes and slots. The object itself is not asked: its `__getattr__` may raise
+    anything, as that of wandb's summary."""
+    found = []
+    with suppress(AttributeError):  # it has only slots
+        found += object.__getattribute__(one, "__dict__").values()
+    for kind in type(one).__mro__:
+        for slot in vars(kind).values():
+            if isinstance(slot, MemberDescriptorType):
+                with suppress(AttributeError):  # it has no value yet
+                    found.append(slot.__get__(one))
+    return found

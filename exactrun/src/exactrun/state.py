@@ -70,7 +70,7 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
         return source(kept).state()
     if around and isinstance(kept, CONSTANTS):
         return {CODE: _name(kept)}
-    if hasattr(kept, "consolidate_state_dict"):  # torch's ZeroRedundancyOptimizer
+    if hasattr(type(kept), "consolidate_state_dict"):  # torch's ZeroRedundancyOptimizer
         raise CheckpointError(
             f"{name} is a {type(kept).__name__}, whose state is spread over the processes: use `fully_shard` instead, "
             "which also shards the state of an ordinary optimizer."

@@ -114,7 +114,7 @@ class Pass(Iterator[Any]):
 
 def _parts(source: Any) -> list[Any]:
     """A stream and what it consists of."""
-    return [part for _, part in walk(source, code=False)]
+    return list(walk(source, code=False))
 
 
 def _library(part: Any) -> str:

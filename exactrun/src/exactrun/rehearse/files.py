@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ CACHES = ("__pycache__", "torchinductor_")  # of Python and torch.compile, which
 _watch: _Watch | None = None
 
 
-def watch(folder: Path, apart: Path) -> None:
-    """From now on, note in `folder` what this process and its workers write, except below `apart`."""
+def watch(folder: Path, *apart: str | Path) -> None:
+    """From now on, note in `folder` what this process and its workers write, except below the folders `apart`."""
     global _watch
     _watch = _Watch(folder, apart)
     sys.addaudithook(_watch)
@@ -53,10 +54,10 @@ def begin() -> None:
 
 
 class _Watch:
-    def __init__(self, folder: Path, apart: Path) -> None:
+    def __init__(self, folder: Path, apart: Sequence[str | Path]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.apart = os.path.realpath(apart) + os.sep
+        self.apart = (*(os.path.realpath(one) + os.sep for one in apart), *NEVER)
         self.begun = False
         self.known = set[Path]()
         self.busy = threading.local()
@@ -84,7 +85,7 @@ class _Watch:
         real = given.parent.resolve() / given.name
         there = os.path.lexists(real)
         cached = any(part.startswith(CACHES) for part in real.parts)
-        if real in self.known or cached or str(real).startswith((self.apart, *NEVER)):
+        if real in self.known or cached or str(real).startswith(self.apart):
             return
         if event == "os.mkdir" and there:
             return

@@ -113,12 +113,9 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
     env = {trial.NAME: json.dumps(settings), **QUIET}
     if len(str(scratch)) < SHORT:
         env["TMPDIR"] = str(scratch / "tmp")
-    with contextlib.suppress(FileExistsError):
+    if not (scratch / "tmp").exists():
         (scratch / "tmp").mkdir()
-        # What torch.compile compiled before, also without a rehearsal: a compiler takes longer than all lives.
-        compiled = Path(default_cache_dir())
-        compiled.mkdir(parents=True, exist_ok=True)
-        (scratch / "tmp" / compiled.name).symlink_to(compiled)
+        link_compiled(scratch / "tmp")
     port = _free_port()
     began = time.monotonic()
     left = dict[int, int]()
@@ -169,6 +166,15 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
         os.close(kept)
 
 
+def link_compiled(folder: Path) -> None:
+    """Link torch.compile's cache into the script's temporary folder, since compiling takes longer than small runs."""
+    with contextlib.suppress(KeyError, OSError):  # the user has no name, or the cache is another user's: compile again
+        cache = Path(default_cache_dir())
+        cache.mkdir(exist_ok=True)
+        if os.access(cache, os.W_OK):
+            (folder / cache.name).symlink_to(cache)
+
+
 def _kill(group: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
@@ -198,7 +204,7 @@ def _become(script: Script, env: dict[str, str], scratch: Path, log: Path, seed:
         random.seed(seed)
         numpy.random.seed(seed)
         torch.manual_seed(seed)
-        files.watch(scratch / "written", scratch)
+        files.watch(scratch / "written", scratch, os.environ.get("TORCHINDUCTOR_CACHE_DIR", scratch))
         code = _run(script)
     finally:
         for stream in (sys.stdout, sys.stderr):

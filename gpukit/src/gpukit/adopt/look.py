@@ -94,7 +94,7 @@ def refuse(root: Path) -> None:
             id="adopt-generated",
         )
     kept = (*USERS, ADOPTED[".gitignore"])
-    # Not what git ignores: a reset to a commit from before leaves logs and reports.
+    # Other files that git ignores are no obstacle: `git reset` to a commit before the adoption leaves logs and reports.
     present = {*sources(root), *(name for name in ADOPTED.values() if (root / name).is_file())} - {*kept}
     for name in (LAUNCH, *FOLDERS):
         path = root / name

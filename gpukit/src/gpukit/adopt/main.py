@@ -211,7 +211,7 @@ def refuse_contradictions(root: Path, copy: Path, found: Found, helps: Callable[
         if built:
             found.notes.append(f"without a wheel for Python {stack.python}, built from source: {', '.join(built)}")
         if answer.unread:
-            found.notes.append(f"not checked, as no server tells what they require: {', '.join(answer.unread)}")
+            found.notes.append(f"not checked, because their requirements could not be read: {', '.join(answer.unread)}")
         return
     finding, *others = [in_words(each, PROJECT) for each in packages.judge(answer, asked)]
     missing = [each.cause.rstrip(".") for each in others if each.cause_id == "package-not-for-this-cpu"]
@@ -355,7 +355,8 @@ def undo(root: Path) -> int:
             shutil.rmtree(path, ignore_errors=True)
     with record.uninterrupted():
         remove_exclusion(root)
-        for path in sorted(present, key=ADOPTED["stack.json"].__eq__):  # last: it says that there is more to remove
+        # stack.json is last: it says that there is more to remove
+        for path in sorted(present, key=lambda path: path == ADOPTED["stack.json"]):
             if path not in kept:
                 record.remove(root / path)
         remove_empty(root)

@@ -108,7 +108,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 def in_project(options: argparse.Namespace) -> int:
-    """Run a command of a project, which is not in its container."""
+    """Run a command that needs the project; this process is on the host."""
     from gpukit.host.project import Project
     from gpukit.launch import container, torchrun
 

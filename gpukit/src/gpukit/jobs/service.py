@@ -166,30 +166,63 @@ def refuse_other_commands(command: list[str], package: str) -> None:
         )
 
 
+def named_run(root: Path, command: list[str]) -> list[str]:
+    """The command, with the name of its run.
+
+    Raises:
+        HTTPException: it is not a module of the project's package, or its run's name cannot be a folder's.
+    """
+    try:
+        module = package(root)
+        refuse_other_commands(command, module)
+        found = named(command, module)
+    except RefusalError as error:
+        raise HTTPException(400, str(error).rstrip(".")) from None
+    if any(word.partition("=")[0] == "--name" for word in command) and not run_of(found):
+        raise HTTPException(400, "command: a run's name has letters, digits, dots, dashes, and underscores")
+    return found
+
+
+def queue_state(place: Path) -> tuple[bool, str]:
+    """Whether the queue is processed, and how many jobs it has, or what is wrong."""
+    try:
+        with Table(place, 2) as table:
+            counts = table.counts()
+        if WorkerLock(place).holder() is None:
+            return False, "nothing processes the queue"
+    except RefusalError as error:
+        return False, str(error)
+    states = ("running", "queued", "waiting", "held")
+    return True, ", ".join(f"{counts[state]} {state}" for state in states if state in counts) or "empty"
+
+
+def refused(request: Request, error: RefusalError) -> Response:
+    status = 503 if error.kind == "queue" else 404 if str(error).startswith("There is no job") else 409
+    return JSONResponse({"error": str(error)}, status)
+
+
+def invalid(request: Request, error: RequestValidationError) -> Response:
+    first = error.errors()[0]
+    if first["loc"] == ("body",) or first["type"] == "json_invalid":
+        return JSONResponse({"error": "The body must be a JSON object, with Content-Type: application/json."}, 400)
+    where = ".".join(str(one) for one in first["loc"] if one not in ("body", "path", "query"))
+    return JSONResponse({"error": f"{where}: {first['msg']}."}, 400)
+
+
+def failed(request: Request, error: HTTPException) -> Response:
+    return JSONResponse({"error": f"{error.detail}."}, error.status_code, error.headers)
+
+
+ERRORS: dict[Any, Any] = {RefusalError: refused, RequestValidationError: invalid, HTTPException: failed}
+
+
 def application(root: Path, any_command: bool = False) -> Guard:
     place = folder(root)
     token = secret(root / TOKEN)
-    app = FastAPI(title="Jobs", version=release(), docs_url=None, redoc_url=None)
+    app = FastAPI(title="Jobs", version=release(), docs_url=None, redoc_url=None, exception_handlers=ERRORS)
     page = (pkgutil.get_data("gpukit.jobs", "page.html") or b"").decode()
     metrics = registry(place, root)
     ended: dict[int, Any] = {}  # the progress of jobs that have ended
-
-    @app.exception_handler(RefusalError)
-    def refused(request: Request, error: RefusalError) -> Response:
-        status = 503 if error.kind == "queue" else 404 if str(error).startswith("There is no job") else 409
-        return JSONResponse({"error": str(error)}, status)
-
-    @app.exception_handler(RequestValidationError)
-    def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        if first["loc"] == ("body",) or first["type"] == "json_invalid":
-            return JSONResponse({"error": "The body must be a JSON object, with Content-Type: application/json."}, 400)
-        where = ".".join(str(one) for one in first["loc"] if one not in ("body", "path", "query"))
-        return JSONResponse({"error": f"{where}: {first['msg']}."}, 400)
-
-    @app.exception_handler(HTTPException)
-    def failed(request: Request, error: HTTPException) -> Response:
-        return JSONResponse({"error": f"{error.detail}."}, error.status_code, error.headers)
 
     def view(job: dict[str, Any]) -> dict[str, Any]:
         if job["id"] not in ended or job["state"] not in FINAL:
@@ -263,15 +296,7 @@ def application(root: Path, any_command: bool = False) -> Guard:
         if any("\0" in word for word in command):
             raise HTTPException(400, "command: it contains a null character")
         if not any_command:
-            try:
-                name = package(root)
-                refuse_other_commands(command, name)
-                facts["command"] = named(command, name)
-            except RefusalError as error:
-                raise HTTPException(400, str(error).rstrip(".")) from None
-            names_run = any(word.partition("=")[0] == "--name" for word in command)
-            if names_run and not run_of(facts["command"]):
-                raise HTTPException(400, "command: a run's name has letters, digits, dots, dashes, and underscores")
+            facts["command"] = named_run(root, command)
         return await together[latest].add(facts)
 
     @app.delete("/jobs/{number}")
@@ -300,19 +325,7 @@ def application(root: Path, any_command: bool = False) -> Guard:
 
     @app.get("/health")
     def health(request: Request) -> Response:
-        queue = ""
-        ok = True
-        try:
-            with Table(place, 2) as table:
-                counts = table.counts()
-            states = ("running", "queued", "waiting", "held")
-            queue = ", ".join(f"{counts[state]} {state}" for state in states if state in counts) or "empty"
-            if WorkerLock(place).holder() is None:
-                ok = False
-                queue = "nothing processes the queue"
-        except RefusalError as error:
-            ok = False
-            queue = str(error)
+        ok, queue = queue_state(place)
         try:
             cuda = json.loads((place / HEALTH).read_text(encoding="utf-8"))["cuda"]
         except (OSError, ValueError, KeyError):

@@ -85,7 +85,7 @@ class Package:
 class Answer:
     """The packages by name, or `error`: uv's message. `unfetched`: requirements from git, paths, or URLs of archives,
     which are not resolved. `absent`: packages with wheels elsewhere (catalogue/extensions.yml), which no index has.
-    `unread`: packages whose requirements no server tells. `without_pytorch`: why PyTorch's own index could not
+    `unread`: packages whose requirements could not be read. `without_pytorch`: why PyTorch's own index could not
     be asked. `without_torch`: which index has no torch of the project's release. `bytes`: received from indexes.
     """
 

@@ -72,8 +72,9 @@ def make_model(folder: Path) -> None:
         eos_token_id=1,
         pad_token_id=2,
     )
-    with torch.random.fork_rng():  # the script's seed has been set, and the next run finds this model
-        torch.manual_seed(0)
+    # The script has set its seed, and the next run finds this model. It is made on the CPU: no GPU is initialized here.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
         LlamaForCausalLM(config).save_pretrained(folder)
 
 
