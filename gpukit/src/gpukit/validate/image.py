@@ -322,7 +322,7 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
         names = ", ".join(source for source, _ in kept)
         what = f"keeps {names} from the build, and the Dockerfile copies it (line {kept[0][1]})"
         again = ", ".join(f"`!{source}`" for source, _ in kept)
-        yield Problem(".dockerignore", "", what, f"end it with {again}, each in a line of its own")
+        yield Problem(".dockerignore", "", what, f"add at its end, one per line: {again}")
 
 
 def final(steps: list[Instruction]) -> list[Instruction]:
@@ -387,17 +387,18 @@ def packages(steps: list[Instruction], apt: str) -> Iterator[Problem]:
         updates = re.search(r"\bapt(-get)? .*\bupdate\b|\| *(sudo )?(-\S+ )*(ba)?sh\b", command)
         has_lists = has_lists or (bool(updates) and not own_lists)
         installs = re.search(rf"{COMMAND}apt(?:-get)? (?:-\S+ )*install\b(?!.*\.deb\b)[^&|;]*", command)
-        what = ""
         if not has_sudo and re.search(rf"{COMMAND}sudo\b", command):
-            what = "the image has no sudo, and RUN is root before the line with USER"
-        elif installs and user not in ("root", "0"):
+            yield at(step, "the image has no sudo, and RUN is root before the line with USER", "remove sudo")
+            return
+        what = ""
+        if installs and user not in ("root", "0"):
             what = f"apt-get needs root, and the user is {user} here"
         elif installs and not own_lists and not has_lists:
             what = "apt-get knows no packages without `apt-get update`"
         elif installs and not re.search(r"\s(-[a-z]*y|--yes|--assume-yes|-qq)|Assume-Yes|yes \|", command):
-            what = "apt-get asks whether to go on, and a build has no answer: it needs -y"
+            what = "apt-get asks before it installs what these packages need, and a build cannot answer: it needs -y"
         if what:
-            yield at(step, what, "remove sudo" if "sudo" in what else "list the packages in apt.txt instead")
+            yield at(step, what, "list the packages in apt.txt instead")
             return
 
 

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import pkgutil
+import posixpath
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -60,7 +61,8 @@ KEYS = {
     "sbatch": ({"": specification.SBATCH}, "sbatch"),
 }
 # The host environment for which both files are read. They are compared for each way to set GPUS.
-HOST = {"HOME": "/home/you", "USER": "you", "BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"}
+HOST = {"HOME": "/home/you", "USER": "you", "PATH": "/usr/local/bin:/usr/bin:/bin"}
+HOST.update({"BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"})
 CHOICES = ({}, {"GPUS": "0"}, {"GPUS": "0,1"}, {"GPUS": "GPU-8f7c2d31"})
 
 
@@ -194,7 +196,7 @@ class Validation:
             if not mistake.meant:
                 self.notices.append(f"{name}: {mistake.place} {what}.")
                 continue
-            meant.append(f"{mistake.place.rpartition('/')[0]}/{mistake.meant.replace('.', '/')}")
+            meant.append(posixpath.join(posixpath.dirname(mistake.place), mistake.meant.replace(".", "/")))
             if mistake in old[1:]:
                 continue  # the keys of the old format are one problem
             instead = " and ".join(f"{each.place[1:]} as `{each.meant}`" for each in old)
@@ -254,6 +256,7 @@ class Validation:
                 kind = "SafeLoader" if name in files.SCHEMAS else "BaseLoader"
                 content = self.content(name, partial(compose.parse, kind=kind, several=schema == "kubernetes"), schema)
                 if content and schema == "workflow":
+                    self.add(files.actions, self.project, name, content)
                     self.add(compose.numbers, name, self.yaml.compose(self.path(name).read_text(encoding="utf-8-sig")))
                 if name == files.ANSWERS:
                     self.add(files.answers, content, stack)
