@@ -339,14 +339,32 @@ def final(steps: list[Instruction]) -> list[Instruction]:
 
 
 def installs(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """Another torch than the image's, which pip refuses or the guard finds. Other environments may have any."""
+    """Requirements that are not in the image, and another torch than the image's, which pip or the guard refuses.
+
+    Other environments may have any torch.
+    """
     for step in final(steps) if stack else []:
         runs = step.name == "RUN" and not re.search(r"/activate\b|VIRTUAL_ENV", step.rest)
         for command in re.split(r"&&|\|\||[;|]", step.rest) if runs else ():
             match = re.fullmatch(r"\s*(?:--mount\S+\s+)*(?:uv |python3? -m )?pip3? install (.*)", command)
+            for name in re.findall(r"(?:^|\s)(?:-r|--requirement)[\s=]+([\w./-]+)", match[1]) if match else ():
+                ours = any(fragment.endswith(name) for fragment in ESSENTIAL)  # whose absence is reported
+                if not ours and not arrives(name, step, final(steps)):
+                    yield at(step, f"nothing copies {name} to the image", f"add `COPY {name} ./` above")
             if match and not re.search(r"--(python|target|prefix)\b", command):
                 for word in match[1].split():
                     yield from other_torch(word.strip("\"'"), DOCKERFILE, f"line {step.line}", stack)
+
+
+def arrives(name: str, user: Instruction, steps: list[Instruction]) -> bool:
+    """Whether a file that `user` reads may be there: copied, alone or in a folder, named elsewhere, or downloaded."""
+    text = " ".join(step.rest for step in steps if step is not user) + user.rest.replace(name, "", 1)
+    copied = [step.rest.split()[:-1] for step in steps if step.name in ("COPY", "ADD")]
+    sources = [Path(word).name for words in copied for word in words if not word.startswith(("--", "/layers/"))]
+    folder = any("." not in source.strip(".") for source in sources)
+    downloaded = re.search(r"\b(clone|curl|wget|tar|unzip)\b", text)
+    matched = any(fnmatch.fnmatchcase(Path(name).name, source) for source in sources)
+    return folder or bool(downloaded) or matched or any(part in text for part in Path(name).parts)
 
 
 def patterns(path: Path) -> list[str]:
