@@ -392,7 +392,7 @@ BROKEN = {
     f"{SLURM}: /ntasks-per-node": (SLURM, "--ntasks-per-node=1", "--ntasks-per-node=8"),
     "requests/nvidia.com/gpu and limits": (KUBERNETES, "memory: 16Gi\n", "memory: 16Gi\n              nvidia.com/gpu: 2\n"),
     "completions and parallelism differ": (KUBERNETES, "completions: 1", "completions: 2"),
-    f"{STACK}: /driver: is integer": (STACK, re.compile(r'\n  "driver": "(\d+)"'), r'\n  "driver": \1'),
+    f"{STACK}: /driver: is a whole number": (STACK, re.compile(r'\n  "driver": "(\d+)"'), r'\n  "driver": \1'),
     "scripts/start.sh does not exist": (MAIN, *key('"postStartCommand": {"start": ["bash", "scripts/start.sh"]}')),
     "requirements-dev.txt does not exist": (MAIN, *key('"postCreateCommand": "pip install -r requirements-dev.txt"')),
     "--cpuset-cpus is 0:7": (MAIN, *flag("--cpuset-cpus=0:7")),
@@ -445,7 +445,7 @@ BROKEN = {
     "nothing copies own.txt": ("Dockerfile", "\nENTRYPOINT", "\nRUN pip install -r own.txt\nENTRYPOINT"),
 }  # fmt: skip
 LEGAL = {
-    "the search path of the host": (MAIN, '"containerEnv": {', '"containerEnv": {"PATH": "/opt/bin:${localEnv:PATH}",'),
+    "without Compose: the search path of the host": (MAIN, '"containerEnv": {', '"containerEnv": {"PATH": "/opt/bin:${localEnv:PATH}",'),
     "a user of an argument": ("Dockerfile", END, "\nARG ADMIN=root\nUSER ${ADMIN}\nRUN apt-get update && apt-get install -y a\nUSER ${USER_UID}\n"),
     "a profile's folder": (COMPOSE, "\nservices:\n", "\nservices:\n  some: {build: ./some, profiles: [some]}\n"),
     "ENV of one value": ("Dockerfile", END, "\nENV LDFLAGS -L/opt -Wl,-rpath=/opt\n"),
