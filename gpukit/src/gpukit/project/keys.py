@@ -11,7 +11,10 @@ from gpukit.project.specification import DEVCONTAINER, ELSEWHERE, KINDS
 
 
 class Unknown(NamedTuple):
-    """A key that the specification does not have; `meant` is empty if it resembles none."""
+    """A key that the specification does not have.
+
+    `meant` is the key beside it, or the place, that it was probably meant to be; it is empty if there is none.
+    """
 
     place: str  # a JSON pointer
     meant: str
@@ -68,18 +71,35 @@ def mistakes(content: Any, keys: Mapping[str, str] = DEVCONTAINER) -> list[Unkno
 
 
 def explain(place: str, key: str, keys: Mapping[str, str] = DEVCONTAINER) -> tuple[str, str]:
-    """The key that an unknown one was probably meant to be, and the remedy; nothing if it resembles none."""
+    """The key that an unknown one was probably meant to be, or its place, and the remedy; nothing if there is none."""
     meant = alike(key, next(names for pattern, names in keys.items() if matches(place, pattern)).split())
-    if keys is not DEVCONTAINER:
-        return (meant, f"did you mean `{meant}`?") if meant else ("", "")
-    if not place and key in ELSEWHERE:
+    top_level = keys is DEVCONTAINER and not place
+    if top_level and key in ELSEWHERE:
         return ELSEWHERE[key], f"write it as `{ELSEWHERE[key]}`"
     if meant:
         return meant, f"did you mean `{meant}`?"
-    if place and key in keys[""].split():
-        return key, "move it to the top level of the file"
-    flag = alike(key, " ".join(KINDS.values()).split(), 1) if not place else ""
-    return ("runArgs", f"it is a flag of docker run, so add `--{flag}=VALUE` to `runArgs`") if flag else ("", "")
+    if top_level and (flag := alike(key, " ".join(KINDS.values()).split(), 1)):
+        return "runArgs", f"it is a flag of docker run, so add `--{flag}=VALUE` to `runArgs`"
+    for other in [*around(place), *inside(place, keys)]:
+        names = next((names for pattern, names in keys.items() if matches(other, pattern)), "")
+        if key in names.split():
+            where = f"an entry of {other[:-2]}" if other.endswith("/*") else other or "the top level of the file"
+            return f"{other}/{key}", f"move it to {where}"
+    return "", ""
+
+
+def around(place: str) -> list[str]:
+    """The places that a place is in, the nearest first."""
+    steps = place.split("/")
+    return ["/".join(steps[:count]) for count in range(len(steps) - 1, 0, -1)]
+
+
+def inside(place: str, keys: Mapping[str, str]) -> list[str]:
+    """The places in a place, of those that have a table of keys, the nearest first; * stands for any key."""
+    depth = place.count("/") + 1
+    split = [pattern.split("/") for pattern in keys]
+    found = [place + "/" + "/".join(steps[depth:]) for steps in split if matches(place, "/".join(steps[:depth]))]
+    return sorted((other for other in found if other != f"{place}/"), key=lambda other: other.count("/"))
 
 
 def matches(place: str, pattern: str) -> bool:

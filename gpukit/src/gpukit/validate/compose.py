@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from gpukit.host import git
 from gpukit.project.devcontainer import ConfigError, env_file
 from gpukit.project.flags import as_mapping, short_mount, size, ulimit
-from gpukit.project.messages import alike
+from gpukit.project.messages import RefusalError, alike
 from gpukit.validate.container import Container, Mount
 from gpukit.validate.files import creates
 from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, HOST_ENV, INITIALIZE, Problem
@@ -263,8 +264,8 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         if key != "dev":  # it mounts what devcontainer.json does
             yield from sources(key, entry, project)
         for file, required in env_files(entry).items():
-            elsewhere = file.endswith(HOST_ENV) or re.search(r"[$~]|^/|(^|/)\.env", file)  # reported, or not in git
-            if required and not elsewhere and not (project / file).is_file():
+            there = not required or (project / file).is_file() or file.endswith(HOST_ENV)  # which is reported
+            if not there and not private(project, file):
                 what = f"{file} does not exist"
                 yield Problem(COMPOSE, f"/services/{key}/env_file", what, "correct it, or add `required: false`")
     yield from ports(services)
@@ -277,19 +278,31 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
                 yield Problem(COMPOSE, "/services", what, f"rename {meant}, or change {variable}")
 
 
+def private(project: Path, file: str) -> bool:
+    """Whether a file is only on the machines that need it: outside of the project, or not in git."""
+    if re.search(r"^[/~]|\$|(^|/)\.env", file):
+        return True
+    with contextlib.suppress(RefusalError):  # without git
+        return bool(git.would_ignore(project, [file]))
+    return False
+
+
 def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
     """Ports of the host that two services publish, if both always run."""
     used: dict[str, str] = {}
     for key, entry in services.items():
-        for port in entry.get("ports") or [] if not entry.get("profiles") else []:
-            match = re.search(r"(\d+)\}?:(\d+)(/udp)?(?:/tcp)?$", str(port))  # 127.0.0.1:${PORT:-5000}:5000
+        if entry.get("profiles"):
+            continue
+        given = [str(port) for port in entry.get("ports") or []]
+        forms = [re.search(r"(\d+)\}?:(\d+)(/udp)?(?:/tcp)?$", port) for port in given]  # 127.0.0.1:${PORT:-5000}:5000
+        for host, inner, udp in [match.groups() for match in forms if match]:
             listens = re.search(r"--port['\",=\s]+(\d+)", str(entry.get("command")))
-            if match and listens and len(entry["ports"]) == 1 and match[2] != listens[1]:
-                what = f"publishes port {match[2]} of the container, and the command listens on {listens[1]}"
+            if listens and len(given) == 1 and inner != listens[1]:
+                what = f"publishes port {inner} of the container, and the command listens on {listens[1]}"
                 yield Problem(COMPOSE, f"/services/{key}/ports", what, f"end it with :{listens[1]}")
-            owner = used.setdefault(match[1] + (match[3] or ""), key) if match else key
+            owner = used.setdefault(f"{host}{udp}", key)
             if owner != key:
-                what = f"port {match[1]} is also that of the service {owner}"
+                what = f"port {host} is also that of the service {owner}"
                 yield Problem(COMPOSE, f"/services/{key}/ports", what, "publish it as another one")
 
 

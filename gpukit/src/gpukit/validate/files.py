@@ -16,6 +16,7 @@ from typing import Any
 from gpukit.host import git
 from gpukit.project import dependencies, flags, pyproject
 from gpukit.project.devcontainer import Config
+from gpukit.project.keys import values
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted, located, place
 from gpukit.project.messages import RefusalError, alike
 from gpukit.project.pyproject import Requirements, name_of
@@ -199,6 +200,13 @@ def system_packages(project: Path) -> Iterator[Problem]:
                 return
 
 
+def actions(project: Path, name: str, content: Mapping[str, Any]) -> Iterator[Problem]:
+    """The project's own actions and workflows that a workflow uses. Other folders may come from another checkout."""
+    for used in [*values(content, "/jobs/*/steps/*/uses"), *values(content, "/jobs/*/uses")]:
+        if used.startswith("./.github/") and not (project / used).exists():
+            yield Problem(name, "", f"{used} does not exist", "correct the path, or create it")
+
+
 def kept_out(project: Path) -> Iterator[Problem]:
     """Files that git ignores although a clone needs them, by the rule that is to blame."""
     wheels = [f"{each}/gpukit-NEXT.whl" for each in WHEELS if any((project / each).glob("gpukit-*.whl"))]  # of updates
@@ -255,8 +263,8 @@ def host_env(project: Path) -> Iterator[Problem]:
     for number, line in enumerate(located(HOST_ENV, project).read_text(encoding="utf-8-sig").splitlines(), 1):
         name, _, value = line.lstrip().partition("=")
         if name and not name.startswith("#") and not re.fullmatch(r"[A-Za-z_]\w*", name):
-            what = "the name of a variable has letters, digits, and _ only, and nothing stands before it"
-            yield Problem(HOST_ENV, f"line {number}", what, "write NAME, or NAME=VALUE")
+            what = "does not begin with the name of a variable, which has letters, digits, and _ only"
+            yield Problem(HOST_ENV, f"line {number}", what, "write NAME or NAME=VALUE, without `export`")
         elif re.fullmatch(r"(['\"]).*\1\s*", value):
             yield Problem(HOST_ENV, f"line {number}", "docker makes the quotes part of the value", "remove them")
 
@@ -411,7 +419,7 @@ def requirements(project: Path) -> Iterator[Problem]:
         except RefusalError:
             if not re.search(r"[@(]", requirement):
                 what = f"`{requirement}` is not a requirement"
-                yield Problem(PYPROJECT, "/project/dependencies", what, "write it as `einops>=0.8`")
+                yield Problem(PYPROJECT, "/project/dependencies", what, "write NAME, or NAME>=VERSION")
 
 
 def versions(project: Path, content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from gpukit.project.messages import alike
 from gpukit.project.specification import EVENTS
+from gpukit.validate.problem import quoted
 
 # A field of cron: its name, its range, and the names of its values
 # (https://docs.github.com/actions/reference/workflows-and-actions/events-that-trigger-workflows, read 2026-11-26)
@@ -40,6 +41,9 @@ def cron(text: str) -> None:
 EXPRESSION = re.compile(r"\$\{\{((?:'[^']*'|(?!\}\})[^'])*)\}\}")
 TOKENS = re.compile(r"(?:\s|'[^']*'|[\w.*-]+(?![\w.*-])|[=!<>]=|&&|\|\||[!<>()\[\],])*")
 
+# https://docs.github.com/actions/reference/workflows-and-actions/contexts (read 2026-11-27)
+CONTEXTS = "github env vars job jobs steps runner secrets strategy matrix needs inputs"
+
 
 def expressions(text: str) -> None:
     if "${{" in EXPRESSION.sub("", text):
@@ -47,7 +51,17 @@ def expressions(text: str) -> None:
     for inside in EXPRESSION.findall(text):
         if not TOKENS.fullmatch(inside):
             rest = inside[TOKENS.match(inside).end() :].split()[0]
-            raise ValueError(f"the expression `{inside.strip()}` cannot be read from `{rest}` on")
+            raise ValueError(f"the expression cannot be read from `{rest}` on, in {quoted(inside.strip())}")
+        for name in re.findall(r"(?<![\w.*-])([A-Za-z_][\w-]*)\.", re.sub(r"'[^']*'", "''", inside)):
+            if name.lower() not in CONTEXTS.split():
+                meant = alike(name, CONTEXTS.split())
+                raise ValueError(f"an expression has no context `{name}`{f', but `{meant}`' if meant else ''}")
+
+
+def condition(text: str) -> None:
+    """What `if:` has, which is an expression also without ${{ }}."""
+    if "${{" not in text:
+        expressions(f"${{{{ {text} }}}}")
 
 
 def event(text: str) -> None:
@@ -73,6 +87,7 @@ def shell(text: str, program: str = "bash") -> None:
 
 
 FORMATS: dict[str, Callable[[str], None]] = {
+    "condition": condition,
     "cron": cron,
     "bash": shell,
     "event": event,

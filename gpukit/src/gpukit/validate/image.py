@@ -322,7 +322,7 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
         names = ", ".join(source for source, _ in kept)
         what = f"keeps {names} from the build, and the Dockerfile copies it (line {kept[0][1]})"
         again = ", ".join(f"`!{source}`" for source, _ in kept)
-        yield Problem(".dockerignore", "", what, f"end it with {again}, each in a line of its own")
+        yield Problem(".dockerignore", "", what, f"add at its end, one per line: {again}")
 
 
 def final(steps: list[Instruction]) -> list[Instruction]:
@@ -339,14 +339,32 @@ def final(steps: list[Instruction]) -> list[Instruction]:
 
 
 def installs(steps: list[Instruction], stack: Mapping[str, Any]) -> Iterator[Problem]:
-    """Another torch than the image's, which pip refuses or the guard finds. Other environments may have any."""
+    """Requirements that are not in the image, and another torch than the image's, which pip or the guard refuses.
+
+    Other environments may have any torch.
+    """
     for step in final(steps) if stack else []:
         runs = step.name == "RUN" and not re.search(r"/activate\b|VIRTUAL_ENV", step.rest)
         for command in re.split(r"&&|\|\||[;|]", step.rest) if runs else ():
             match = re.fullmatch(r"\s*(?:--mount\S+\s+)*(?:uv |python3? -m )?pip3? install (.*)", command)
+            for name in re.findall(r"(?:^|\s)(?:-r|--requirement)[\s=]+([\w./-]+)", match[1]) if match else ():
+                ours = any(fragment.endswith(name) for fragment in ESSENTIAL)  # whose absence is reported
+                if not ours and not arrives(name, step, final(steps)):
+                    yield at(step, f"nothing copies {name} to the image", f"add `COPY {name} ./` above")
             if match and not re.search(r"--(python|target|prefix)\b", command):
                 for word in match[1].split():
                     yield from other_torch(word.strip("\"'"), DOCKERFILE, f"line {step.line}", stack)
+
+
+def arrives(name: str, user: Instruction, steps: list[Instruction]) -> bool:
+    """Whether a file that `user` reads may be there: copied, alone or in a folder, named elsewhere, or downloaded."""
+    text = " ".join(step.rest for step in steps if step is not user) + user.rest.replace(name, "", 1)
+    copied = [step.rest.split()[:-1] for step in steps if step.name in ("COPY", "ADD")]
+    sources = [Path(word).name for words in copied for word in words if not word.startswith(("--", "/layers/"))]
+    folder = any("." not in source.strip(".") for source in sources)
+    downloaded = re.search(r"\b(clone|curl|wget|tar|unzip)\b", text)
+    matched = any(fnmatch.fnmatchcase(Path(name).name, source) for source in sources)
+    return folder or bool(downloaded) or matched or any(part in text for part in Path(name).parts)
 
 
 def patterns(path: Path) -> list[str]:
@@ -387,17 +405,18 @@ def packages(steps: list[Instruction], apt: str) -> Iterator[Problem]:
         updates = re.search(r"\bapt(-get)? .*\bupdate\b|\| *(sudo )?(-\S+ )*(ba)?sh\b", command)
         has_lists = has_lists or (bool(updates) and not own_lists)
         installs = re.search(rf"{COMMAND}apt(?:-get)? (?:-\S+ )*install\b(?!.*\.deb\b)[^&|;]*", command)
-        what = ""
         if not has_sudo and re.search(rf"{COMMAND}sudo\b", command):
-            what = "the image has no sudo, and RUN is root before the line with USER"
-        elif installs and user not in ("root", "0"):
+            yield at(step, "the image has no sudo, and RUN is root before the line with USER", "remove sudo")
+            return
+        what = ""
+        if installs and user not in ("root", "0"):
             what = f"apt-get needs root, and the user is {user} here"
         elif installs and not own_lists and not has_lists:
             what = "apt-get knows no packages without `apt-get update`"
         elif installs and not re.search(r"\s(-[a-z]*y|--yes|--assume-yes|-qq)|Assume-Yes|yes \|", command):
-            what = "apt-get asks whether to go on, and a build has no answer: it needs -y"
+            what = "apt-get asks before it installs what these packages need, and a build cannot answer: it needs -y"
         if what:
-            yield at(step, what, "remove sudo" if "sudo" in what else "list the packages in apt.txt instead")
+            yield at(step, what, "list the packages in apt.txt instead")
             return
 
 

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import pkgutil
+import posixpath
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -60,7 +61,8 @@ KEYS = {
     "sbatch": ({"": specification.SBATCH}, "sbatch"),
 }
 # The host environment for which both files are read. They are compared for each way to set GPUS.
-HOST = {"HOME": "/home/you", "USER": "you", "BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"}
+HOST = {"HOME": "/home/you", "USER": "you", "PATH": "/usr/local/bin:/usr/bin:/bin"}
+HOST.update({"BASE_IMAGE": "mirror/base:1", "UV_INDEX": "pytorch=https://mirror/whl"})
 CHOICES = ({}, {"GPUS": "0"}, {"GPUS": "0,1"}, {"GPUS": "GPU-8f7c2d31"})
 
 
@@ -179,14 +181,13 @@ class Validation:
         if not isinstance(content, dict):
             self.found.append(Problem(name, "", "is not a mapping", RESTORE))
             return None
-        reported = self.unknown_keys(name, content, schema) if schema in KEYS else []
-        self.apply_schema(name, content, schema, reported)
+        self.apply_schema(name, content, schema, self.unknown_keys(name, content, schema) if schema in KEYS else [])
         return self.sound(name, content)
 
-    def unknown_keys(self, name: str, content: Mapping[str, Any], schema: str) -> list[str]:
-        """Report the keys that are in no specification; returns the places that they were meant for."""
+    def unknown_keys(self, name: str, content: Mapping[str, Any], schema: str) -> list[tuple[str, Problem]]:
+        """The keys that are in no specification, each with the place that it was meant for. Others are notices."""
         table, format = KEYS[schema]
-        meant = []
+        found = []
         mistakes = keys.mistakes(content, table)
         old = [mistake for mistake in mistakes if mistake.meant.startswith("build.")]
         for mistake in mistakes:
@@ -194,29 +195,41 @@ class Validation:
             if not mistake.meant:
                 self.notices.append(f"{name}: {mistake.place} {what}.")
                 continue
-            meant.append(f"{mistake.place.rpartition('/')[0]}/{mistake.meant.replace('.', '/')}")
-            if mistake in old[1:]:
-                continue  # the keys of the old format are one problem
+            meant = posixpath.join(posixpath.dirname(mistake.place), mistake.meant.replace(".", "/"))
             instead = " and ".join(f"{each.place[1:]} as `{each.meant}`" for each in old)
+            first = old[0] if mistake in old else mistake  # the keys of the old format are one problem
             remedy = f"write {instead}" if mistake in old else mistake.remedy
-            self.found.append(Problem(name, mistake.place, what, remedy))
-        return meant
+            found.append((meant, Problem(name, first.place, what, remedy)))
+        return found
 
-    def apply_schema(self, name: str, content: Any, schema: str, reported: Iterable[str] = ()) -> None:
-        """Report what does not meet a schema, once for each place."""
-        if not self.jsonschema or not schema:
-            return
-        try:
-            definition = json.loads(pkgutil.get_data("gpukit.validate", f"schemas/{schema}.schema.json") or b"{}")
-        except OSError:  # only its keys are known
-            return
-        seen = [*reported, *(problem.place for problem in self.found if problem.file == name)]
-        found = list(errors(self.jsonschema, definition, content))
-        found.sort(key=lambda error: ("additionalProperties", "type").count(error.validator), reverse=True)
-        for meant, problem in (each for error in found for each in schema_problems(name, error, definition)):
+    def apply_schema(self, name: str, content: Any, schema: str, unknown: Iterable[tuple[str, Problem]] = ()) -> None:
+        """Report what does not meet a schema, and the unknown keys, once for each place."""
+        definition = self.definition(schema)
+        structure: list[tuple[str, Problem]] = []
+        rest: list[tuple[str, Problem]] = []
+        found = list(errors(self.jsonschema, definition, content)) if definition else []
+        wrong_type = any(error.validator == "type" for error in found)
+        for error in found:
+            if error.validator == "declared" and wrong_type:
+                continue  # the names may be in what has another type
+            kind = structure if error.validator in ("additionalProperties", "type") else rest
+            kind += schema_problems(name, error, definition)
+        seen = [problem.place for problem in self.found if problem.file == name]
+        for meant, problem in [*structure, *unknown, *rest]:
             if not any(within(problem.place, place) or within(place, problem.place) for place in seen):
-                seen += [problem.place, meant]
                 self.found.append(problem)
+                seen += [problem.place, meant]
+            elif problem.place in seen:  # another key of the old format
+                seen.append(meant)
+
+    def definition(self, schema: str) -> Any:
+        """A schema; nothing if only the keys of a file are known, or without jsonschema."""
+        if not self.jsonschema or not schema:
+            return None
+        try:
+            return json.loads(pkgutil.get_data("gpukit.validate", f"schemas/{schema}.schema.json") or b"{}")
+        except OSError:
+            return None
 
     def sound(self, name: str, content: Any) -> Any:
         """The content, if nothing is wrong in the file."""
@@ -254,6 +267,7 @@ class Validation:
                 kind = "SafeLoader" if name in files.SCHEMAS else "BaseLoader"
                 content = self.content(name, partial(compose.parse, kind=kind, several=schema == "kubernetes"), schema)
                 if content and schema == "workflow":
+                    self.add(files.actions, self.project, name, content)
                     self.add(compose.numbers, name, self.yaml.compose(self.path(name).read_text(encoding="utf-8-sig")))
                 if name == files.ANSWERS:
                     self.add(files.answers, content, stack)

@@ -51,7 +51,7 @@ def targets(stack: Mapping[str, Any]) -> Iterator[Problem]:
         if id not in known:
             meant = alike(id, known)
             remedy = f"did you mean `{meant}`?" if meant else RESTORE
-            yield Problem(STACK, place, "is no hardware that gpukit knows", remedy)
+            yield Problem(STACK, place, "is not hardware that gpukit knows", remedy)
         elif target["capability"] and not runs(target["capability"], tuple(kernels["sass"]), tuple(kernels["ptx"])):
             what = f"/kernels have no code for {target['arch']} and {target['capability']}"
             yield Problem(STACK, place, what, RESTORE)

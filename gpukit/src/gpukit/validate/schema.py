@@ -25,6 +25,10 @@ from gpukit.project.messages import alike
 from gpukit.validate.formats import EXPRESSION, FORMATS
 from gpukit.validate.problem import RESTORE, Problem, quoted
 
+# JSON Schema's types, in the words of all formats
+TYPES = {"boolean": "true or false", "string": "a string", "object": "a mapping", "array": "a list"}
+TYPES.update({"integer": "a whole number", "number": "a number", "null": "empty"})
+
 
 def errors(jsonschema: Any, definition: Mapping[str, Any], content: Any) -> Iterable[Any]:
     """What jsonschema finds in a file's content, with our keywords."""
@@ -93,7 +97,7 @@ def schema_problems(file: str, error: Any, rules: Mapping[str, Any]) -> Iterator
         return
     if kind == "type":
         names = [wanted] if isinstance(wanted, str) else wanted
-        what = f"is {type_name(instance)} and must be {' or '.join(names)}"
+        what = f"is {type_name(instance)}, and must be {' or '.join(TYPES[name] for name in names)}"
     elif kind == "const":
         what = f"must be {json.dumps(wanted)}"
     elif kind == "enum":
@@ -135,4 +139,4 @@ def remedy_of(error: Any, rules: Mapping[str, Any]) -> str:
 
 def type_name(value: Any) -> str:
     names = {bool: "boolean", str: "string", dict: "object", list: "array", int: "integer", float: "number"}
-    return names.get(type(value), "null")
+    return TYPES[names.get(type(value), "null")]
