@@ -183,13 +183,22 @@ class Index:
         return f"own/{path.name}"
 
     def source(self, name: str, *requires: str) -> str:
-        """Create a source archive whose build has these requirements; return its path in the index."""
+        """Create a source archive whose build has these requirements; return its path in the index.
+
+        If its build requires torch, the package has its version as `torch`.
+        """
         path = self.folder / "own" / f"{name}-1.0.tar.gz"
         path.parent.mkdir(exist_ok=True)
         project = f'[build-system]\nrequires = {json.dumps(requires)}\nbuild-backend = "setuptools.build_meta"\n'
+        setup = f"""
+import setuptools, torch
+open("{name}.py", "w").write("torch = '%s'" % torch.__version__)
+setuptools.setup(py_modules=["{name}"])
+"""
         files = {
             "PKG-INFO": f"Metadata-Version: 2.2\nName: {name}\nVersion: 1.0\n",
             "pyproject.toml": f'{project}[project]\nname = "{name}"\nversion = "1.0"\n',
+            "setup.py": setup if "torch" in requires else "",
         }
         with tarfile.open(path, "w:gz") as archive:
             for file, text in files.items():

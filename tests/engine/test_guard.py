@@ -100,6 +100,25 @@ def test_no_package_is_built_on_another_torch(guarded: Project, index: Index, to
     assert "torch" in done.stderr and re.search(r"constraint|conflict|unsatisfiable", done.stderr), done.stderr
 
 
+@pytest.mark.parametrize("guarded", ["wheel"], indirect=True, scope="module")
+def test_the_image_builds_a_package_on_its_own_torch(guarded: Project, index: Index) -> None:
+    """Although the package's build accepts any torch, and the index has a newer one."""
+    wheel = index.folder / index.own("torch", version="99.0")
+    newer = index.folder / "torch" / wheel.name
+    newer.parent.mkdir(exist_ok=True)
+    newer.symlink_to(wheel)
+    archive = index.source("gputest_source", "setuptools", "torch")
+    package = f'"gputest-source @ {index.at(guarded.engine)}/{archive}"'
+    before = (guarded.path / "pyproject.toml").read_text()
+    try:
+        guarded.write("pyproject.toml", before.replace("dependencies = [\n", f"dependencies = [\n    {package},\n", 1))
+        built = guarded.launched("run", "--", "python", "-c", "import gputest_source; print(gputest_source.torch)")
+    finally:
+        newer.unlink()
+        guarded.write("pyproject.toml", before)
+    assert built.partition("+")[0].strip() == version(guarded, "torch").partition("+")[0]
+
+
 def refused(guarded: Project, package: str, name: str) -> None:
     done = guarded.launch("add", package)
     assert done.returncode == 1

@@ -9,7 +9,9 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -127,6 +129,20 @@ def test_how_training_ends_is_how_try_ends(machine, only_native: bool, monkeypat
     with pytest.raises(RefusalError, match=r"exit status 3.*`./launch explain`") as refused:
         first_run.first_run(root, False, "", only_native, False)
     assert refused.value.code == 3 and "Next:" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("only_native", [CONTAINER, NATIVE])
+def test_the_imports_are_announced_once_all_is_ready(machine, only_native: bool, monkeypatch, capsys) -> None:
+    def step(name: str, result: object) -> Callable[..., object]:
+        return lambda *_, **__: print(name, file=sys.stderr) or result
+
+    monkeypatch.setattr(container.image, "make_ready", step("ready", None))
+    monkeypatch.setattr(container.Attended, "run", step("program", 130))
+    monkeypatch.setattr(native, "ready", step("ready", SimpleNamespace(held=())))
+    monkeypatch.setattr(native, "variables", lambda project, environment: {})
+    monkeypatch.setattr(native, "foreground", step("program", 130))
+    first_run.first_run(machine(), False, "", only_native, False)
+    assert capsys.readouterr().err.splitlines()[1:4] == ["ready", container.TRIAL, "program"]
 
 
 def test_an_engine_that_hangs_while_it_is_asked_for_the_gpu(machine, tmp_path: Path, monkeypatch, capsys) -> None:

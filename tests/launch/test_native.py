@@ -23,6 +23,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from gpukit.host.facts import arch
 from gpukit.host.project import Project
 from gpukit.launch import environment, native
 from gpukit.launch.environment import Environment
+from gpukit.project import messages
 from gpukit.project.location import ADOPTED
 from gpukit.project.messages import RefusalError
 from gpukit.wheel import writer
@@ -585,6 +587,16 @@ def test_an_environment_in_use_is_not_recreated(fresh: Native) -> None:
         assert fresh.torch() == "2.13.0+cpu"
         process.communicate(b"\n")
     assert fresh.launch("run", "--", "true").returncode == 0
+
+
+def test_a_slow_first_import_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nsleep 1\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(messages, "ANNOUNCED", 0.01)
+    with pytest.raises(RefusalError, match="status 3"):
+        Environment.assert_build(SimpleNamespace(interpreter=python, path=tmp_path))
+    assert capsys.readouterr().err.startswith("Importing PyTorch")
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from gpukit.project.location import is_adopted
 from gpukit.project.messages import RefusalError, say
 
 DOCKERS_OWN = re.compile(r"PATH|HOME|(?:DOCKER|BUILDX|SSH|LD)_\w+")  # variables that the docker command itself reads
+TRIAL = "Starting the example: importing PyTorch takes a few seconds."
 JUST_STARTED = 30  # seconds in which a program may not have printed anything, because it still imports its libraries
 
 
@@ -181,6 +182,8 @@ def run(
     if not ready:
         image.make_ready(project)
     hand_over(project, values)
+    if trial:
+        say(TRIAL)
     attended = Attended(project.engine, name)
     with naming_the_port(publish):
         code = attended.run(*arguments)

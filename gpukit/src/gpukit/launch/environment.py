@@ -31,7 +31,7 @@ from gpukit.image import editable, guard
 from gpukit.project import dependencies, pyproject
 from gpukit.project.inputs import dependency_files
 from gpukit.project.location import is_adopted, located
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, announced, say
 from gpukit.project.stack import version
 
 FORMAT = 3
@@ -320,7 +320,8 @@ class Environment:
     def assert_build(self) -> None:
         """On arm64 above all, an index may have a build for CPUs under the same version."""
         look = "import torch; print(torch.__version__, torch.version.cuda)"
-        done = subprocess.run([self.interpreter, "-I", "-c", look], capture_output=True, text=True, check=False)
+        with announced("Importing PyTorch for the first time ..."):  # Python compiles it
+            done = subprocess.run([self.interpreter, "-I", "-c", look], capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip() or f"it ended with status {done.returncode}").splitlines()[-1]
             raise RefusalError(f"The torch in {self.path} cannot be imported here: {last}")

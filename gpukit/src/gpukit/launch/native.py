@@ -190,6 +190,7 @@ def run_and_return(project: Project, command: list[str]) -> int:
     if project.dry:
         return run(project, command)
     environment = ready(project)
+    say(container.TRIAL)
     return foreground(command, variables(project, environment), environment.held, trial=True)
 
 
