@@ -300,7 +300,7 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
             if listens and len(given) == 1 and inner != listens[1]:
                 what = f"publishes port {inner} of the container, and the command listens on {listens[1]}"
                 yield Problem(COMPOSE, f"/services/{key}/ports", what, f"end it with :{listens[1]}")
-            owner = used.setdefault(f"{host}{udp}", key)
+            owner = used.setdefault(host + (udp or ""), key)
             if owner != key:
                 what = f"port {host} is also that of the service {owner}"
                 yield Problem(COMPOSE, f"/services/{key}/ports", what, "publish it as another one")
