@@ -55,7 +55,7 @@ def test_training(standing: Project) -> None:
 def test_ctrl_c_saves_and_resume_continues(standing: Project, terminal: bool) -> None:
     """Ctrl-C on a terminal; otherwise, a signal to launch only, as sent by a scheduler."""
     run = "--name=stopped"
-    forever = ("--max-steps=100000", "--save-steps=100000", "--log-steps=5")
+    forever = ("--max-steps=100000", "--save-steps=100000", "--eval-steps=100000", "--log-steps=5")
     command = ["./launch", "run", "--", *TRAIN, run, *forever]
     if terminal:
         master, slave = pty.openpty()
