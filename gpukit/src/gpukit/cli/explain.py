@@ -97,14 +97,11 @@ def read_text(what: str) -> str:
 
 
 def this_machine(ask_engine: bool = True) -> Machine:
-    from gpukit.host import facts  # imported here because it is slow, and not needed with --machine
-
-    if not ask_engine:
-        return facts.local(find_root(), ask_engine=False)
-    from gpukit.host import choice
+    from gpukit.host import choice, facts  # imported here because they are slow, and not needed with --machine
     from gpukit.host.project import settings
 
-    return facts.local(find_root(), engine=choice.known(settings(root())))
+    engine = choice.known(settings(root())) if ask_engine else ""
+    return facts.local(find_root(), ask_engine, engine)
 
 
 def read_machine(file: str) -> Machine:

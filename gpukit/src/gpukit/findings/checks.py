@@ -151,13 +151,13 @@ def run(
         culprit = next((failed[need] for need in each.needs if need in failed), None)
         if culprit is not None:
             finding = in_words(skipped("needed-check-failed", check=culprit), PROJECT)
-            finding = replace(finding, id=each.id, title=each.title)
         else:
             finding = _run_check(each, probes, stack)
             culprit = each.id if finding.status == FAIL or not finding.completed else None
         if culprit is not None:
             failed[each.id] = culprit
-        findings.append(replace(finding, seconds=round(time.monotonic() - started, 3)))
+        seconds = round(time.monotonic() - started, 3)
+        findings.append(replace(finding, id=each.id, title=each.title, seconds=seconds))
     return findings
 
 
@@ -165,8 +165,8 @@ def _run_check(each: Check, probes: Any, stack: Stack) -> Finding:
     try:
         return each(probes, stack)
     except Exception as error:  # a defect in one check must not hide the findings of the others
-        finding = in_words(unknown("check-itself-failed", error=f"{type(error).__name__}: {error}"), PROJECT)
-        return map_texts(replace(finding, id=each.id, title=each.title), plain)
+        finding = unknown("check-itself-failed", error=f"{type(error).__name__}: {error}")
+        return map_texts(in_words(finding, PROJECT), plain)
 
 
 def command(
@@ -195,20 +195,22 @@ def command(
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     hide = mask(root())
+
+    def refuse(reason: str) -> int:
+        return _report_error(tool, hide(reason), options.json)
+
     try:
         chosen = select(checks, options.only, options.skip, options.quick)
     except KeyError as error:
         known = ", ".join(each.id for each in checks)
         where = " outside a project" if needs else ""
-        return _report_error(
-            tool, hide(f"there is no check {error.args[0]!r}{where}; the checks are: {known}"), options.json
-        )
+        return refuse(f"there is no check {error.args[0]!r}{where}; the checks are: {known}")
     if not chosen:
-        return _report_error(tool, "no check is left to run", options.json)
+        return refuse("no check is left to run")
     try:
         stack = needs() if needs else load(options.stack)
     except StackError as error:
-        return _report_error(tool, hide(str(error)), options.json)
+        return refuse(str(error))
     notes = []
     with look(stack) as probes:
         if hasattr(probes, "prepare"):
@@ -225,9 +227,7 @@ def command(
             if getattr(options, "record", None) and record is not None:
                 notes.append(record(findings, probes, stack, None if options.record is True else Path(options.record)))
         except OSError as error:
-            return _report_error(
-                tool, hide(f"{error.filename} cannot be written: {error.strerror or error}"), options.json
-            )
+            return refuse(f"{error.filename} cannot be written: {error.strerror or error}")
     if options.json:
         print(json.dumps({**to_json(tool, stack.project, findings, strict=options.strict), **document}, indent=2))
     else:

@@ -18,16 +18,7 @@ from gpukit.doctor import disk, engine, project
 from gpukit.doctor.host import Host
 from gpukit.findings import checks as running
 from gpukit.findings.checks import Check, check, place_of, use_color
-from gpukit.findings.finding import (
-    Finding,
-    exit_code,
-    in_words,
-    map_texts,
-    skipped,
-    table,
-    to_json,
-    unknown,
-)
+from gpukit.findings.finding import Finding, exit_code, in_words, map_texts, skipped, table, to_json, unknown
 from gpukit.findings.private import mask
 from gpukit.host import stacks
 from gpukit.host.cards import data

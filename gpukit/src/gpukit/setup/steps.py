@@ -15,16 +15,7 @@ from gpukit.host import uv
 from gpukit.host.cards import cards
 from gpukit.project.stack import Stack, Target, version
 from gpukit.setup.machine import in_sources
-from gpukit.setup.systems import (
-    DOCKER,
-    DRIVER,
-    PREINSTALLED,
-    TOOLKIT,
-    UV,
-    UV_HASHES,
-    Repository,
-    System,
-)
+from gpukit.setup.systems import DOCKER, DRIVER, PREINSTALLED, TOOLKIT, UV, UV_HASHES, Repository, System
 
 CACHE = "~/.cache/gpu-template"
 SHARE = "~/.local/share/gpu-template"

@@ -11,12 +11,7 @@ from typing import Any, NamedTuple
 
 from gpukit.project.location import is_adopted, located
 from gpukit.project.messages import alike
-from gpukit.project.specification import (
-    INSTRUCTION_FLAGS,
-    INSTRUCTIONS,
-    RUN_MOUNT,
-    RUN_MOUNT_TYPES,
-)
+from gpukit.project.specification import INSTRUCTION_FLAGS, INSTRUCTIONS, RUN_MOUNT, RUN_MOUNT_TYPES
 from gpukit.validate import secrets
 from gpukit.validate.files import other_torch
 from gpukit.validate.formats import shell

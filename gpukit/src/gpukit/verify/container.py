@@ -17,15 +17,7 @@ from gpukit.host import smi
 from gpukit.image import guard
 from gpukit.project.location import find_root
 from gpukit.project.stack import Stack
-from gpukit.verify.probes import (
-    Device,
-    Devices,
-    Imported,
-    Outcome,
-    Probes,
-    Torch,
-    found,
-)
+from gpukit.verify.probes import Device, Devices, Imported, Outcome, Probes, Torch, found
 from gpukit.verify.torch_process import TorchError, TorchProcess
 
 IMPORT_LIMIT = 120  # seconds
