@@ -40,6 +40,7 @@ CONFLICTS = (
     "requirements-conflict",
     "package-for-other-python",
 )
+SCRIPTS = ("train.py", "main.py")  # what the example after adopting runs
 PLATFORM = Platform("amd64", (3, 12), (2, 39))  # where names are looked up; any would do
 
 
@@ -303,7 +304,7 @@ def show_next(root: Path, written: list[str], found: Found) -> None:
     paths = [LAUNCH, *(folder for folder in FOLDERS if (root / folder).is_dir())]
     ignored = attempt(root, "check-ignore", "--no-index", *written, GIT_LITERAL_PATHSPECS="0")  # which it refuses
     forced = " -f" if ignored.code == 0 else ""
-    command = "python train.py" if (root / "train.py").is_file() else "YOUR COMMAND"
+    command = next((f"python {name}" for name in SCRIPTS if (root / name).is_file()), "YOUR COMMAND")
     print(f"Wrote {len(written)} files; none of yours changed. `gpukit adopt --undo` removes them. Next:")
     print(f'  git add{forced} {" ".join(paths)} && git commit -m "Adopt gpukit"')
     print(f"  ./launch run -- {command}        in the container; --cpu without a GPU")
