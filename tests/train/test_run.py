@@ -305,6 +305,21 @@ def test_a_tracker_behind_a_kept_object_is_no_scheduler() -> None:
     assert not missing({"optimizer": optimizer, "trainer": tracked, "scheduler": scheduler})
 
 
+def test_an_object_that_raises_any_error_when_it_is_asked_is_kept_or_refused(tmp_path: Path) -> None:
+    class Tracker(Summary):
+        """It has a `__dict__`."""
+
+    for count in range(2):
+        world = SimpleNamespace(summary=Tracker(), count=0)
+        with Run(tmp_path / "x", save_steps=1) as run:
+            run.keep(world=world)
+            assert world.count == count
+            world.count = 1
+            run.step()
+    with Run(tmp_path / "y") as run, pytest.raises(CheckpointError, match="Summary"):
+        run.keep(world=SimpleNamespace(summary=Summary()))
+
+
 def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:
     for rule, wrong in ((torch.tanh, False), (torch.tanh, False), (torch.sigmoid, True)):
         world = SimpleNamespace(rules=[rule], space={"kind": dict, "size": 1}, cache=None, count=0)
