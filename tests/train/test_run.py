@@ -27,11 +27,11 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from exactrun import checkpoint
 from exactrun.checkpoint import CheckpointError, load_weights
-from exactrun.checks import missing
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
 from exactrun.metrics import Lines
 from exactrun.run import Run
+from exactrun.settings import missing
 from tests.train.loops import LOOPS
 
 
