@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from exactrun import checkpoint
+from exactrun import checkpoint, metrics
 from tests.train.trainee import LIMIT, Trainee
 
 EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch
@@ -73,6 +73,19 @@ def test_killed_and_resumed_repeats_an_unbroken_run(trainee) -> None:
     assert project.losses("killed") == project.losses("unbroken")
     assert list(project.losses("killed")) == list(range(1, 41))
     assert same(weights(project, "killed"), weights(project, "unbroken"))
+
+
+def test_when_it_is_saved_changes_no_loss_no_score_and_no_weight(trainee) -> None:
+    project = trainee()
+    every = ("7", "50", "None")
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    for name in every:
+        project.train(*EVERY_STEP, "--max-steps", "30", "--eval-steps", "4", "--save-steps", name, "--name", name)
+        lines = metrics.read(project.run_folder(name))
+        rows[name] = [(line["loss"], *(line[key] for key in line if key.startswith("held_out"))) for line in lines]
+    assert rows["7"] == rows["50"] == rows["None"]
+    assert len(rows["7"]) == 30 and [len(row) > 1 for row in rows["7"]].count(True) == 30 // 4 + 1
+    assert all(same(weights(project, name), weights(project, "7")) for name in every)
 
 
 def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> None:
