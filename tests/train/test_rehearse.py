@@ -16,6 +16,7 @@ import pytest
 from exactrun.rehearse import files, process
 from exactrun.rehearse.main import planned
 from tests.train.omissions import OMISSIONS, Omission
+from tests.train.trainee import children
 
 CORRECT = """
 import argparse, os, random, sys
@@ -189,7 +190,7 @@ def test_an_interrupted_rehearsal_leaves_nothing(tmp_path: Path) -> None:
         assert (tmp_path / "own.pt").exists()
         rehearsal.send_signal(signal.SIGINT)
         assert rehearsal.wait(60) == 130
-    assert contents(tmp_path) == before
+    assert contents(tmp_path) == before and not children(tmp_path)
 
 
 @pytest.mark.parametrize(

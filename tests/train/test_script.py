@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from exactrun import checkpoint, metrics
-from tests.train.trainee import LIMIT, Trainee
+from tests.train.trainee import LIMIT, Trainee, children
 
 EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch
 
@@ -113,18 +113,6 @@ def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> Non
     sentence(project.run(*further), "saved with 2 processes, but this run has 1", "other_processes")
     assert "would have other numbers" in project.train(*further, "--other-processes")
     assert list(project.losses("killed"))[-3:] == [31, 32, 33]
-
-
-def children(folder: Path) -> list[int]:
-    """Processes whose working folder is this one: torchrun gives each of its workers a session of its own."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "cwd").readlink() == folder:
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
 
 
 def test_a_resumed_run_keeps_its_settings_and_another_rate_applies_from_there(trainee) -> None:
