@@ -79,7 +79,7 @@ def test_a_name_is_resumed_and_without_resume_a_new_run_starts(start) -> None:
 
 def test_a_place_that_cannot_be_written(start, tmp_path: Path) -> None:
     (tmp_path / "outputs").touch()
-    with pytest.raises(TrainingError, match=r"outputs.* another folder"):
+    with pytest.raises(CheckpointError, match=r"outputs.* another folder"):
         start("a")
 
 
