@@ -14,6 +14,7 @@ import torch
 
 import exactrun
 from exactrun import checkpoint
+from exactrun.checkpoint import CheckpointError
 from exactrun.errors import TrainingError
 from exactrun.folder import Folder, on_main
 from exactrun.ranks import Ranks
@@ -78,7 +79,7 @@ def test_a_name_is_resumed_and_without_resume_a_new_run_starts(start) -> None:
 
 def test_a_place_that_cannot_be_written(start, tmp_path: Path) -> None:
     (tmp_path / "outputs").touch()
-    with pytest.raises(TrainingError, match=r"outputs.* another folder"):
+    with pytest.raises(CheckpointError, match=r"outputs.* another folder"):
         start("a")
 
 
@@ -99,7 +100,7 @@ def test_no_room_for_run_json(start, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(TrainingError, match=r"Cannot write to .*\(No space left on device\): free"):
+    with pytest.raises(CheckpointError, match=r"\(No space left on device\): free"):
         start("a")
     assert file.read_text() == before
 

@@ -9,7 +9,7 @@ import numpy
 import pytest
 import torch
 
-from exactrun.parts import SplitError, even, samples, split
+from exactrun.fits import SplitError, even, samples, split
 
 Pair = namedtuple("Pair", ["image", "label"])
 X = torch.arange(24.0).view(8, 3)

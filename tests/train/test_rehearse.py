@@ -16,6 +16,7 @@ import pytest
 from exactrun.rehearse import files, process
 from exactrun.rehearse.main import planned
 from tests.train.omissions import OMISSIONS, Omission
+from tests.train.trainee import children
 
 CORRECT = """
 import argparse, os, random, sys
@@ -23,8 +24,14 @@ import numpy, torch
 from torch.utils.data import DataLoader, TensorDataset
 from exactrun.run import Run
 
+class Summary:
+    __slots__ = ()
+    def __getattr__(self, name):
+        raise KeyError(name)
+
 class Trainer:
     def __init__(self, folder, rows):
+        self.summary = Summary()
         torch.manual_seed(0)
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.1), torch.nn.Linear(4, 1))
         if os.path.exists("own.pt"):
@@ -49,6 +56,17 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=16)
     Trainer("outputs/x", parser.parse_args().rows)
+"""
+
+COMPILES = """
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+from exactrun.run import Run
+
+with open(f"{cache_dir()}/kernel", "a") as kernel:
+    kernel.write("x")
+run = Run("outputs/x")
+for _ in run.enumerate(range(6)):
+    run.step()
 """
 
 RANKS = """
@@ -94,7 +112,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_script_that_keeps_all_is_exact_and_what_it_writes_is_put_back(tmp_path: Path) -> None:
-    """It reads its own checkpoint, saves into the run's folder, trains in __init__, and rejects other options."""
+    """It reads its own checkpoint, saves into the run's folder, trains in __init__, rejects other options, and has an
+    object that raises any error when it is asked, as wandb's summary does."""
     before = written(tmp_path, CORRECT)
     found = rehearse(tmp_path, "python", "train.py", "--rows", "16")
     assert found.returncode == 0, found.stdout + found.stderr
@@ -103,27 +122,28 @@ def test_a_script_that_keeps_all_is_exact_and_what_it_writes_is_put_back(tmp_pat
     assert "run 1" in found.stderr, "progress, also through a pipe"
 
 
-def test_what_is_compiled_is_kept_for_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the folder that the user has set, or in PyTorch's own."""
-    compiled = tmp_path / "compiled"
-    written(tmp_path, CORRECT.replace("file:\n", f"file, open('{compiled}/kernel', 'w'):\n"))
-    compiled.mkdir()
-    found = rehearse(tmp_path, "train.py", TORCHINDUCTOR_CACHE_DIR=str(compiled))
-    assert found.returncode == 0 and "kernel" not in found.stderr, found.stdout + found.stderr
-    assert (compiled / "kernel").exists()
-    monkeypatch.setattr(tempfile, "tempdir", str(compiled))
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    process.link_compiled(folder)
-    (link,) = folder.iterdir()
-    assert link.readlink() == Path(process.default_cache_dir()) and link.is_dir()
-
-
-def test_without_a_name_of_the_user_it_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older versions of PyTorch then raise an error."""
-    monkeypatch.setattr(process, "default_cache_dir", lambda: {}["uid"])
-    process.link_compiled(tmp_path)
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    ("before", "variable", "kept"),
+    [
+        ("pass", process.COMPILED, True),
+        ("os.environ.pop(process.COMPILED, None)", "TMPDIR", True),  # as older versions of PyTorch, which set it later
+        ("os.environ.pop(process.COMPILED, None); process.default_cache_dir = lambda: {}['uid']", "TMPDIR", False),
+    ],
+    ids=["a folder of the user", "the usual one", "a user without a name"],
+)
+def test_every_run_has_the_users_own_cache_of_what_is_compiled(
+    before: str, variable: str, kept: bool, tmp_path: Path
+) -> None:
+    written(tmp_path, COMPILES)
+    code = f"import os, sys; from exactrun.rehearse import main, process; {before}; sys.exit(main(sys.argv[1:]))"
+    with tempfile.TemporaryDirectory() as cache:
+        words = [sys.executable, "-c", code, "--steps=4", "--", "train.py"]
+        env = os.environ | {variable: cache}
+        found = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert found.returncode == 0 and "kernel" not in found.stderr, found.stdout + found.stderr
+        lives = found.stderr.count("Rehearsing")
+        kernels = [len(path.read_text()) for path in Path(cache).rglob("kernel")]
+        assert kernels == ([lives] if kept else []) and lives > 2
 
 
 def test_what_is_forgotten_is_named_in_all_ranks(tmp_path: Path) -> None:
@@ -170,7 +190,7 @@ def test_an_interrupted_rehearsal_leaves_nothing(tmp_path: Path) -> None:
         assert (tmp_path / "own.pt").exists()
         rehearsal.send_signal(signal.SIGINT)
         assert rehearsal.wait(60) == 130
-    assert contents(tmp_path) == before
+    assert contents(tmp_path) == before and not children(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from exactrun import checkpoint
 from exactrun.checkpoint import CheckpointError, load_weights
-from exactrun.checks import missing
 from exactrun.data import DataError
 from exactrun.errors import TrainingError
 from exactrun.metrics import Lines
 from exactrun.run import Run
+from exactrun.settings import missing
 from tests.train.loops import LOOPS
 
 
@@ -303,6 +303,21 @@ def test_a_tracker_behind_a_kept_object_is_no_scheduler() -> None:
     tracked = SimpleNamespace(summary=Summary())
     assert "scheduler" in missing({"optimizer": optimizer, "trainer": tracked})
     assert not missing({"optimizer": optimizer, "trainer": tracked, "scheduler": scheduler})
+
+
+def test_an_object_that_raises_any_error_when_it_is_asked_is_kept_or_refused(tmp_path: Path) -> None:
+    class Tracker(Summary):
+        """It has a `__dict__`."""
+
+    for count in range(2):
+        world = SimpleNamespace(summary=Tracker(), count=0)
+        with Run(tmp_path / "x", save_steps=1) as run:
+            run.keep(world=world)
+            assert world.count == count
+            world.count = 1
+            run.step()
+    with Run(tmp_path / "y") as run, pytest.raises(CheckpointError, match="Summary"):
+        run.keep(world=SimpleNamespace(summary=Summary()))
 
 
 def test_another_function_in_a_kept_object_is_refused(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from exactrun import checkpoint
-from tests.train.trainee import LIMIT, Trainee
+from exactrun import checkpoint, metrics
+from tests.train.trainee import LIMIT, Trainee, children
 
 EVERY_STEP = ("--log-steps", "1", "--batch-size", "512")  # 16 steps are an epoch
 
@@ -75,6 +75,19 @@ def test_killed_and_resumed_repeats_an_unbroken_run(trainee) -> None:
     assert same(weights(project, "killed"), weights(project, "unbroken"))
 
 
+def test_when_it_is_saved_changes_no_loss_no_score_and_no_weight(trainee) -> None:
+    project = trainee()
+    every = ("7", "50", "None")
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    for name in every:
+        project.train(*EVERY_STEP, "--max-steps", "30", "--eval-steps", "4", "--save-steps", name, "--name", name)
+        lines = metrics.read(project.run_folder(name))
+        rows[name] = [(line["loss"], *(line[key] for key in line if key.startswith("held_out"))) for line in lines]
+    assert rows["7"] == rows["50"] == rows["None"]
+    assert len(rows["7"]) == 30 and [len(row) > 1 for row in rows["7"]].count(True) == 30 // 4 + 1
+    assert all(same(weights(project, name), weights(project, "7")) for name in every)
+
+
 def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> None:
     project = trainee()
     steps = (*EVERY_STEP, "--max-steps", "30", "--save-steps", "5")
@@ -100,18 +113,6 @@ def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> Non
     sentence(project.run(*further), "saved with 2 processes, but this run has 1", "other_processes")
     assert "would have other numbers" in project.train(*further, "--other-processes")
     assert list(project.losses("killed"))[-3:] == [31, 32, 33]
-
-
-def children(folder: Path) -> list[int]:
-    """Processes whose working folder is this one: torchrun gives each of its workers a session of its own."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "cwd").readlink() == folder:
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
 
 
 def test_a_resumed_run_keeps_its_settings_and_another_rate_applies_from_there(trainee) -> None:

@@ -100,6 +100,24 @@ def test_ctrl_c_while_workers_start_counts_once() -> None:
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
+def test_a_worker_that_starts_after_its_training_was_killed_ends() -> None:
+    """As spawned ones do, which import PyTorch first."""
+    done = run("""
+        import multiprocessing
+        from exactrun import workers
+
+        def work(training):
+            while os.getppid() == training:
+                time.sleep(0.01)
+            workers.begin()
+            print("it waits for batches")
+
+        multiprocessing.get_context("fork").Process(target=work, args=[os.getpid()]).start()
+        os._exit(0)
+        """)
+    assert done.stdout == "" and done.stderr == ""
+
+
 def test_in_a_notebook_the_second_interrupt_is_an_exception() -> None:
     done = run("""
         sys.ps1 = "In : "

@@ -152,6 +152,18 @@ class Trainee:
         return sorted(int(path.name[5:]) for path in self.run_folder(name).glob("checkpoints/step-*"))
 
 
+def children(folder: Path) -> list[int]:
+    """Processes whose working folder is this one: torchrun gives each of its workers a session of its own."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == folder:
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
 def _train(
     folder: Path,
     package: str,

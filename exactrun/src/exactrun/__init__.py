@@ -1,6 +1,6 @@
 """Exact resume for any training loop.
 
-    run         a run of a training loop, which resumes exactly (passes, streams, state, shards, checks, settings)
+    run         a run of a training loop, which resumes exactly (passes, streams, state, shards, settings)
     data        batches and samples whose random numbers depend only on a key (seeds, vector_math, workers)
     checkpoint  checkpoints that are verified when they are loaded (hashed)
     folder      the folder of a run, its settings and versions
@@ -10,7 +10,7 @@
     ranks       one process or several
     stop        signals that stop a run at the end of a step
     trial       whether this process rehearses the script
-    fits        a batch that does not fit in memory, in smaller parts (parts)
+    fits        a batch that does not fit in memory, in smaller parts
     errors      the error of a run that cannot continue
 
 The package adapters has the same for the training loops of Hugging Face, TRL, and Lightning; rehearse kills a script,

@@ -19,19 +19,6 @@ class TrainingError(Exception):
     """Training cannot continue; the message is one sentence for the user, with the remedy."""
 
 
-# What gloo, NCCL, and the store report in the other processes of a run after one of them has ended.
-LOST_RANK = re.compile(
-    r"gloo|nccl|Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|Failed to recv, got 0 bytes|"
-    r"remote server shutdown|RendezvousClosedError|collective operation timeout",
-    re.IGNORECASE,
-)
-
-
-def lost_rank(error: BaseException) -> bool:
-    """Whether an error means that another process of the run has ended or does not respond."""
-    return bool(LOST_RANK.search(str(error)))
-
-
 # What PyTorch, CUDA's libraries, and C++ say when memory ran out. Origins: tests/train/oom-words.txt.
 OUT_OF_MEMORY = re.compile(
     r"out of memory|ALLOC(?:ATION)?_FAILED|Failed to CUDA calloc|valid cuDNN algorithm to run|bad_alloc|"
@@ -65,6 +52,11 @@ def check_finite(what: str, tensors: Iterable[torch.Tensor], step: int, ranks: R
             f"Training diverged: {what} is NaN or infinite at step {step}. Resume from the last checkpoint with a "
             "smaller learning rate."
         )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def end(code: int) -> NoReturn:

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from exactrun import parts
-from exactrun.errors import TrainingError, is_oom
+from exactrun.errors import TrainingError, first_line, is_oom
 from exactrun.state import generators_now, set_generators, unwrapped
 
 
@@ -50,12 +50,12 @@ class Fits:
 
     def __call__(self, *batch: Any) -> Iterator[Attempt]:
         """The attempts at a batch: tensors, or tuples, lists, and dicts of them, and numbers."""
-        total = parts.samples(batch)
+        total = samples(batch)
         while True:
-            sizes = parts.even(total, self.most or total)
-            split = parts.split(batch, sizes) if len(sizes) > 1 else [batch]
+            sizes = even(total, self.most or total)
+            parts = split(batch, sizes) if len(sizes) > 1 else [batch]
             shares = [size / total for size in sizes] if total else [1.0]
-            attempt = Attempt(self.model, list(zip(shares, split)))
+            attempt = Attempt(self.model, list(zip(shares, parts)))
             yield attempt
             if attempt.failed is None:
                 return
@@ -111,7 +111,7 @@ class Attempt:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> bool:
         if error is None or not is_oom(error):
             return False
-        self.failed = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        self.failed = first_line(error)
         return True
 
     @torch.no_grad()
@@ -126,3 +126,41 @@ class Attempt:
         gc.collect()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
+
+
+class SplitError(Exception):
+    """The samples of a batch cannot be determined; the message says where."""
+
+
+def samples(batch: Any) -> int:
+    """The number of samples in a batch: the length of its first tensor. SplitError if it has none."""
+    for one in tree_leaves(batch):
+        if isinstance(one, Tensor) and one.ndim:
+            return len(one)
+    raise SplitError("the number of samples cannot be determined: give tensors, in tuples, lists, and dicts")
+
+
+def split(batch: Any, sizes: list[int]) -> list[Any]:
+    """The batch in parts of `sizes` samples, in order; tensors are views, and numbers are in every part.
+
+    SplitError if the length of a tensor is not the number of samples, or for other objects, such as texts and graphs.
+    """
+    leaves, structure = tree_flatten(batch)
+    columns = [_split(one, sizes) for one in leaves]
+    return [tree_unflatten([parts[number] for parts in columns], structure) for number in range(len(sizes))]
+
+
+def even(total: int, most: int) -> list[int]:
+    """The sizes of the fewest parts of at most `most` samples, as equal as possible: 10 by 4 is [4, 3, 3]."""
+    count = max(1, -(-total // most))
+    return [total // count + (number < total % count) for number in range(count)]
+
+
+def _split(value: Any, sizes: list[int]) -> list[Any]:
+    if isinstance(value, Tensor) and value.ndim:
+        if len(value) != sum(sizes):
+            raise SplitError(f"a tensor of the batch has {len(value)} rows for {sum(sizes)} samples")
+        return list(value.split(sizes))
+    if value is None or isinstance(value, (Tensor, bool, int, float)):
+        return [value] * len(sizes)
+    raise SplitError(f"the samples of a {type(value).__name__} cannot be separated: give tensors")

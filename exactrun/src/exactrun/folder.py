@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from exactrun import checkpoint
-from exactrun.checkpoint import DISK, Loaded
-from exactrun.errors import TrainingError
+from exactrun.checkpoint import Loaded
 from exactrun.ranks import Ranks
 
 FACTS = "run.json"
@@ -60,11 +59,11 @@ class Folder:
         """The run in this folder, which is created if it does not exist; all ranks call this.
 
         Raises:
-            TrainingError, CheckpointError: another process trains in it, or it cannot be written.
+            CheckpointError: another process trains in it, or it cannot be written.
         """
 
         def start() -> Folder:
-            with writable(path):
+            with checkpoint.file_errors(path):
                 path.mkdir(parents=True, exist_ok=True)
                 run = cls.claimed(path)
                 run.begin(settings)
@@ -126,15 +125,6 @@ class Folder:
     def __exit__(self, *_: object) -> None:
         if self.claim is not None:
             self.claim.close()
-
-
-@contextlib.contextmanager
-def writable(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        remedy = DISK.get(error.errno, "use another folder")
-        raise TrainingError(f"Cannot write to {error.filename or folder} ({error.strerror}): {remedy}.") from error
 
 
 def read(path: Path) -> dict[str, Any]:

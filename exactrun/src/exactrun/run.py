@@ -37,7 +37,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_map_only
 
-from exactrun import checkpoint, checks, shards, trial, workers
+from exactrun import checkpoint, shards, trial, workers
 from exactrun.checkpoint import CheckpointError
 from exactrun.data import DataError
 from exactrun.errors import TrainingError, check_finite, end
@@ -48,7 +48,7 @@ from exactrun.passes import SEQUENCES, Items, Sources
 from exactrun.progress import Progress, announce
 from exactrun.ranks import Ranks
 from exactrun.seeds import KINDS
-from exactrun.settings import Settings, changed, different, in_words, optimizer_settings
+from exactrun.settings import Settings, changed, different, in_words, missing, optimizer_settings
 from exactrun.state import (
     COMPILED,
     capture,
@@ -187,7 +187,7 @@ class Run:
             raise CheckpointError(f"{self.folder} was begun with seeds={before!r}: use it again, or start a new run.")
         self._sources = Sources(self._mine.get("loaders", {}), self.seeds == "sample")
         self._pending: list[dict[str, Any]] = list(self._mine.get("loops", ()))
-        self._completed = self.saved.step if self.saved else 0
+        self.completed = self.saved.step if self.saved else 0  # steps, also of earlier starts
         self.metrics: dict[str, float] = self.saved.state["metrics"] if self.saved else {}
         self._lowest: float | None = self.saved.state.get("best") if self.saved else None  # of the metric `best`
         self._score: float | None = None  # its value in the present step
@@ -207,7 +207,7 @@ class Run:
         self.progress = Progress(self.last, shown)
         for message in self.saved.passed_over if self.saved else ():
             self.say(message)
-        self.say(f"Resuming {self.folder} at step {self._completed}." if self.saved else f"Starting {self.folder}.")
+        self.say(f"Resuming {self.folder} at step {self.completed}." if self.saved else f"Starting {self.folder}.")
         if self.saved and len(self.saved.state["ranks"]) != self.ranks.world:
             self.say("It was saved by another number of processes, so an uninterrupted run would have other numbers.")
         self.waited = 0.0  # seconds in which the loop waited for a batch
@@ -222,11 +222,6 @@ class Run:
         self._ended = False
         atexit.register(self._at_exit)
         _runs[self.folder.resolve()] = self
-
-    @property
-    def completed(self) -> int:
-        """The number of steps, also of those before the run was resumed."""
-        return self._completed
 
     # What is kept
 
@@ -246,7 +241,7 @@ class Run:
             if not isinstance(one, nn.Module):
                 checkpoint.storages(plain(state, name), name)
             self._objects[name] = one
-            self._kept_at[name] = self._completed
+            self._kept_at[name] = self.completed
             if isinstance(one, Optimizer) and not self._loops:
                 self._made_with[name] = optimizer_settings(one)
             if isinstance(one, nn.Module) and (first := next(one.parameters(), None)) is not None:
@@ -379,7 +374,7 @@ class Run:
                 loop.entered = None if loop.steps and not any(loop.inner) else self._drawing()
                 loop.inner = []
                 loop.steps = 0
-                loop.began = self._completed
+                loop.began = self.completed
                 # What the loop's body kept the last time, it keeps again.
                 if self._values and any(one.loops >= place for one in self._values.values()):
                     self._values = {name: one for name, one in self._values.items() if one.loops < place}
@@ -425,8 +420,8 @@ class Run:
                 self._until = now + 60 * self._minutes
             if self.ranks.any(now > self._until):
                 self._minutes = None
-                self.last = min(self._completed + 1, self.last or self._completed + 1)
-        return self.last is not None and self._completed >= self.last and not self._due
+                self.last = min(self.completed + 1, self.last or self.completed + 1)
+        return self.last is not None and self.completed >= self.last and not self._due
 
     def _next(self, batches: Any, epochs: bool) -> Any:
         if self._trial is not None and not self._trial.batch(self, None if epochs else batches.done):
@@ -468,7 +463,7 @@ class Run:
         loop.inner = []
         loop.steps = 0
         loop.entered = state["entered"]
-        loop.began = self._completed
+        loop.began = self.completed
         if (batch := next(loop.batches, self)) is self:
             raise self._other_loops()
         self._draw_from(state["entered"])
@@ -478,9 +473,9 @@ class Run:
         """After the last epoch: save what followed its last step, unless that was already saved."""
         if self._is_over():
             pass  # the last step was saved
-        elif loop.began >= 0 and self._completed and not self._pending:
+        elif loop.began >= 0 and self.completed and not self._pending:
             self._save([self._describe(loop)])
-        elif self._completed:
+        elif self.completed:
             self.say("All epochs were completed before.")
         stop = self._stop
         self._stop = None
@@ -502,9 +497,9 @@ class Run:
             self._report_left()
         if self._loops:
             self._count()
-        stepped = self._completed in self._stepped.values() or not (self._stepped or self._accumulates())
+        stepped = self.completed in self._stepped.values() or not (self._stepped or self._accumulates())
         self.settled = settled = stepped and all(loop.entered for loop in self._loops[:-1])
-        self._completed += 1
+        self.completed += 1
         if self._stop is None:
             self._begin()
         if self._trial is not None:
@@ -517,8 +512,8 @@ class Run:
             code = -int(self.ranks.least(-(2 * number + (due and self.ranks.main))))
             number = code // 2
             due = bool(code % 2) or bool(code // 2)
-        logged = is_logged(self._completed, self.log_steps) or self._score is not None
-        if logged or number or (due and (self.save_steps or self._completed == self.last)):
+        logged = is_logged(self.completed, self.log_steps) or self._score is not None
+        if logged or number or (due and (self.save_steps or self.completed == self.last)):
             self._log(loss, metrics)
         if due or number:
             self._save()
@@ -530,7 +525,7 @@ class Run:
             self._stop.number = number
             self._status = "stopped"
             name = signal.Signals(number).name
-            self.say(f"{name}: saved step {self._completed} in {self.folder}; run the same command again to resume.")
+            self.say(f"{name}: saved step {self.completed} in {self.folder}; run the same command again to resume.")
             raise self._stop.ending()
 
     def _accumulates(self) -> bool:
@@ -559,10 +554,10 @@ class Run:
         if self._score is not None and (self._lowest is None or self._score < self._lowest):
             self._lowest = float(self._score)
             return True
-        if self.last is not None and self._completed >= self.last:
+        if self.last is not None and self.completed >= self.last:
             return True
         if self.save_steps:
-            return self._completed % self.save_steps == 0
+            return self.completed % self.save_steps == 0
         return time.monotonic() >= self._next_save
 
     def save(self) -> None:
@@ -589,7 +584,7 @@ class Run:
             return
         self._ended = True
         self._report_left()
-        if not self._completed and self._objects and self._status == "finished":
+        if not self.completed and self._objects and self._status == "finished":
             self.say("run.step was never called, so nothing was saved.")
         while self._loops:  # that are read with `next`; their generators end with the interpreter
             self._loops.pop().batches.close()
@@ -638,11 +633,11 @@ class Run:
         for name, kept_before in self._mine.get("stepped", {}).items():
             if name not in self._restored and (kept_before or name not in self._objects):
                 raise CheckpointError(f"{self.folder} was saved after a step of {name}: keep it before this loop, too.")
-        if text := checks.missing(self._objects):
+        if text := missing(self._objects):
             self.say(text)
         self.saved = None  # what is kept from now on starts with its own values
         self._stop = self._signals.enter_context(StopSignals())
-        self.progress.begin(self._completed)
+        self.progress.begin(self.completed)
         self._observers.begin(self)
 
     def _log(self, loss: Any, metrics: dict[str, Any]) -> None:
@@ -650,10 +645,10 @@ class Run:
         figures = {name: value.item() if hasattr(value, "item") else value for name, value in figures.items()}
         self.metrics = figures
         if loss is not None:
-            check_finite("the loss", [torch.as_tensor(loss)], self._completed)
+            check_finite("the loss", [torch.as_tensor(loss)], self.completed)
             figures = {"loss": loss.item() if isinstance(loss, Tensor) else float(loss), **figures}
-        self.progress.report(self._completed, figures.get("loss"))
-        self._observers.log(self._completed, figures)
+        self.progress.report(self.completed, figures.get("loss"))
+        self._observers.log(self.completed, figures)
 
     def say(self, text: str) -> None:
         """Print a message, in the first process."""
@@ -667,7 +662,7 @@ class Run:
         first = optimizer.param_groups[0]
         for name, one in self._optimizers.items():
             if one.param_groups[0] is first:
-                self._stepped[name] = self._completed
+                self._stepped[name] = self.completed
 
     def _describe(self, loop: Loop) -> dict[str, Any]:
         return {
@@ -684,7 +679,7 @@ class Run:
         began = time.monotonic()
         if loops is None:
             loops = [self._describe(loop) for loop in self._loops]
-        stepped = [name for name, step in self._stepped.items() if step == self._completed - 1]
+        stepped = [name for name, step in self._stepped.items() if step == self.completed - 1]
         mine = plain(
             {
                 "loops": loops,
@@ -708,7 +703,7 @@ class Run:
             if isinstance(one, nn.Module):
                 inner = unwrapped(one)
                 parameters = shards.local([*inner.parameters()])
-                check_finite(f"a weight of {name}", parameters, self._completed, self.ranks)
+                check_finite(f"a weight of {name}", parameters, self.completed, self.ranks)
             state = shards.whole(capture(one, name), self.ranks.main)
             if not self.ranks.main:
                 continue
@@ -727,7 +722,7 @@ class Run:
 
     def _write(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Write a checkpoint. While the disk is full, training continues, and each save tries again."""
-        step = self._completed
+        step = self.completed
         metric = None if self._score is None else float(self._score)
         options = {"about": self._about(), "keep": self.kept_checkpoints, "metric": metric}
         try:

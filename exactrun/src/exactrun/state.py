@@ -41,6 +41,15 @@ CODE = "python.constant"  # the key of a constant's name
 KIND = "python.type"  # the key of the name of an object's class
 CONSTANTS = (FunctionType, BuiltinFunctionType, MethodType, ModuleType, type, partial, numpy.dtype, Enum)
 COMPILED = "_orig_mod."  # torch.compile's prefix
+STATEFUL = ("state_dict", "load_state_dict")
+
+
+def has(value: Any, *names: str) -> bool:
+    """Whether it has these attributes. Its `__getattr__` may raise anything, as that of wandb's summary."""
+    try:
+        return all(hasattr(value, name) for name in names)
+    except Exception:
+        return False
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -75,7 +84,7 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
             f"{name} is a {type(kept).__name__}, whose state is spread over the processes: use `fully_shard` instead, "
             "which also shards the state of an ordinary optimizer."
         )
-    if hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
+    if has(kept, *STATEFUL):
         return kept.state_dict()
     if kept is None or isinstance(kept, (Tensor, numpy.ndarray, set)):
         return kept
@@ -83,7 +92,7 @@ def capture(kept: Any, name: str, around: tuple[int, ...] = ()) -> Any:
         return [inside(one, f"{name}[{number}]") for number, one in enumerate(kept)] if _in_place(kept) else kept
     if isinstance(kept, dict):
         return {key: inside(one, f"{name}[{key!r}]") for key, one in kept.items()}
-    if hasattr(kept, "__dict__") and not isinstance(kept, CONSTANTS):
+    if has(kept, "__dict__") and not isinstance(kept, CONSTANTS):
         kind = {KIND: _name(type(kept))} if around else {}
         held = {key: one for key, one in vars(kept).items() if not isinstance(one, Iterator) or length_hint(one, 1)}
         return kind | {key: inside(one, f"{name}.{key}") for key, one in held.items()}  # not iterators at their end
@@ -97,11 +106,9 @@ def _in_place(value: Any) -> bool:
     """Whether a value has state of its own, so that it is not replaced by a saved one."""
     if isinstance(value, (list, tuple, deque, dict)):
         return any(map(_in_place, value.values() if isinstance(value, dict) else value))
-    if isinstance(value, (nn.Module, *KINDS, *CONSTANTS)) or (
-        hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
-    ):
+    if isinstance(value, (nn.Module, *KINDS, *CONSTANTS)) or has(value, *STATEFUL):
         return True
-    return hasattr(value, "__dict__") and not isinstance(value, (Tensor, numpy.ndarray, numpy.generic))
+    return has(value, "__dict__") and not isinstance(value, (Tensor, numpy.ndarray, numpy.generic))
 
 
 def _metrics(module: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -146,7 +153,7 @@ def _put_back(kept: Any, state: Any) -> None:
     elif isinstance(kept, CONSTANTS):
         if state != {CODE: _name(kept)}:
             raise ValueError(f"{_name(kept)} was {state.get(CODE) if isinstance(state, dict) else state}")
-    elif hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict"):
+    elif has(kept, *STATEFUL):
         groups = list(kept.param_groups) if isinstance(kept, Optimizer) else ()
         kept.load_state_dict(shards.spread(kept, state) if groups else state)
         for number, group in enumerate(groups):  # the script may hold them, or an optimizer that wraps this one

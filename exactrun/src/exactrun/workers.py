@@ -50,6 +50,8 @@ def close(iterator: Iterator[Any]) -> None:
 def begin() -> None:
     """Let the training process handle signals to the process group: it finishes its step, saves, and ends its workers.
     If they ended first, torch would raise an error in the meantime."""
+    if not multiprocessing.parent_process().is_alive():  # killed while this one was spawned: torch would wait forever
+        os._exit(0)
     for number in SIGNALS - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS - {signal.SIGTERM})

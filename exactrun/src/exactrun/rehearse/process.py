@@ -27,11 +27,13 @@ import torch._dynamo  # which optimizers import
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from exactrun import trial
+from exactrun.errors import end
 from exactrun.rehearse import files
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 SHORT = 60  # letters of a folder in which workers can have their sockets, whose names have at most 108
 GRACE = 10.0  # seconds in which the other ranks end too
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # torch.compile's cache stays the user's: compiling takes longer than small runs
 QUIET = {"WANDB_MODE": "disabled", "WANDB_SILENT": "true", "COMET_MODE": "disabled"}
 
 
@@ -113,9 +115,9 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
     env = {trial.NAME: json.dumps(settings), **QUIET}
     if len(str(scratch)) < SHORT:
         env["TMPDIR"] = str(scratch / "tmp")
-    if not (scratch / "tmp").exists():
-        (scratch / "tmp").mkdir()
-        link_compiled(scratch / "tmp")
+    (scratch / "tmp").mkdir(exist_ok=True)
+    with contextlib.suppress(KeyError):  # the user has no name, for which older versions of PyTorch ask
+        env[COMPILED] = os.environ.get(COMPILED) or default_cache_dir()
     port = _free_port()
     began = time.monotonic()
     left = dict[int, int]()
@@ -166,15 +168,6 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
         os.close(kept)
 
 
-def link_compiled(folder: Path) -> None:
-    """Link torch.compile's cache into the script's temporary folder, since compiling takes longer than small runs."""
-    with contextlib.suppress(KeyError, OSError):  # the user has no name, or the cache is another user's: compile again
-        cache = Path(default_cache_dir())
-        cache.mkdir(exist_ok=True)
-        if os.access(cache, os.W_OK):
-            (folder / cache.name).symlink_to(cache)
-
-
 def _kill(group: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
@@ -204,13 +197,10 @@ def _become(script: Script, env: dict[str, str], scratch: Path, log: Path, seed:
         random.seed(seed)
         numpy.random.seed(seed)
         torch.manual_seed(seed)
-        files.watch(scratch / "written", scratch, os.environ.get("TORCHINDUCTOR_CACHE_DIR", scratch))
+        files.watch(scratch / "written", scratch, os.environ.get(COMPILED, scratch))
         code = _run(script)
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        os._exit(code)
+        end(code)
 
 
 def _run(script: Script) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from exactrun.errors import end
 from exactrun.rehearse import files, seen
 
 STEP = "step"
@@ -93,7 +94,7 @@ class Recorder(Other):
         return run.completed in self.saves
 
     def saved(self, run: Any) -> None:
-        if self.kill and run._completed >= self.kill:
+        if self.kill and run.completed >= self.kill:
             run.check_saved()
             run.ranks.barrier()
             self.file.flush()
@@ -102,14 +103,12 @@ class Recorder(Other):
     def end(self, run: Any) -> None:
         run.ranks.barrier()
         self.file.flush()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(0)
+        end(0)
 
     def write(self, run: Any, kind: str, done: int | None, loss: str = "", settled: bool = True) -> None:
         frame = sys._getframe(1)
         with torch.no_grad():
-            row = {"kind": kind, "step": run._completed, "done": done, "variables": seen.variables(run, frame)}
+            row = {"kind": kind, "step": run.completed, "done": done, "variables": seen.variables(run, frame)}
             if kind == STEP:
                 row |= {"loss": loss, "settled": settled, "generators": seen.generators(), "kept": seen.kept(run)}
         pickle.dump(row, self.file)

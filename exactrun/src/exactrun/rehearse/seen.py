@@ -24,13 +24,14 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from exactrun.checkpoint import CheckpointError
 from exactrun.seeds import KINDS, source
 from exactrun.shards import local
-from exactrun.state import capture, generators_now, modes, unwrapped
+from exactrun.state import STATEFUL, capture, generators_now, has, modes, unwrapped
 
 PART = 1 << 16  # numbers of a large tensor that is not kept: the first ones, and as many of the rest
 SHORT = 30  # items of a container that are looked at one by one
@@ -170,7 +171,7 @@ class _Walk:
             inner = unwrapped(one)
             parts = [*inner.parameters(), *inner.state_dict(keep_vars=True).values()]
         else:
-            parts = [one, getattr(one, "optimizer", None)]  # accelerate's
+            parts = [one, getattr(one, "optimizer", one) if isinstance(one, Optimizer) else one]  # accelerate's
         self.seen |= {id(part): part for part in parts}
 
     def add(self, name: str, value: Any, remedy: str, whole: bool = False, depth: int = 0) -> None:
@@ -280,7 +281,7 @@ class _Walk:
         """What is in its state_dict, or its attributes."""
         value = place.value
         inside: dict[Any, Any] = {}
-        if _has_state(value) and not isinstance(value, DataLoader):  # one of torchdata would start to read
+        if has(value, *STATEFUL) and not isinstance(value, DataLoader):  # one of torchdata would start to read
             try:
                 state = value.state_dict()
             except Exception:  # of a class of the user
@@ -289,7 +290,7 @@ class _Walk:
         names = PARTS.get(type(value), OF_LOADER if isinstance(value, DataLoader) else ())
         if names or not inside:
             inside |= {name: getattr(value, name, None) for name in names or _attributes(value)}
-            space = id(getattr(value, "__dict__", None))
+            space = id(_space(value))
             inside = {name: one for name, one in inside.items() if (space, name) not in self.values}
         if isinstance(value, DataLoader) and value.persistent_workers:
             inside.pop("generator")  # drawn from once, when the workers start
@@ -348,15 +349,11 @@ def _sum(data: Any) -> str:
     return f"#{zlib.crc32(data):08x}"
 
 
-def _has_state(value: Any) -> bool:
-    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
-
-
 def _can_be_kept(value: Any) -> bool:
     """Whether `run.keep` keeps the value with all that is in it."""
     if isinstance(value, CONTAINERS):
         return not isinstance(value, (tuple, frozenset)) and not _has_objects(value)
-    if isinstance(value, (nn.Module, *KINDS)) or _has_state(value):
+    if isinstance(value, (nn.Module, *KINDS)) or has(value, *STATEFUL):
         return True
     held = _attributes(value)
     return bool(held) and not any(map(_has_objects, held.values()))
@@ -369,12 +366,16 @@ def _has_objects(value: Any) -> bool:
     return not isinstance(value, PLAIN)
 
 
+def _space(value: Any) -> dict[str, Any]:
+    return vars(value) if has(value, "__dict__") else {}
+
+
 def _attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object, unless it is of a library that only shows something."""
     module = type(value).__module__
     if module.partition(".")[0] in SHOWN or module.startswith("torch.utils.tensorboard"):
         return {}
-    return {name: one for name, one in getattr(value, "__dict__", {}).items() if not name.startswith("__")}
+    return {name: one for name, one in _space(value).items() if not name.startswith("__")}
 
 
 def _keep(place: Place) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,9 +12,17 @@ from collections.abc import Iterator
 try:
     from exactrun.checkpoint import DISK, UNCHANGED, CheckpointError
     from exactrun.data import DataError
-    from exactrun.errors import TrainingError, end, is_oom, lost_rank
+    from exactrun.errors import TrainingError, end, first_line, is_oom
 except KeyboardInterrupt:  # importing torch takes seconds, and where in torch it was interrupted tells nobody anything
     raise SystemExit(128 + signal.SIGINT) from None
+
+
+# What gloo, NCCL, and the store report in the other processes of a run after one of them has ended.
+LOST_RANK = re.compile(
+    r"gloo|nccl|Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|Failed to recv, got 0 bytes|"
+    r"remote server shutdown|RendezvousClosedError|collective operation timeout",
+    re.IGNORECASE,
+)
 
 
 def error_message(error: BaseException) -> str | None:
@@ -29,16 +38,12 @@ def error_message(error: BaseException) -> str | None:
         return f"{what} cannot be read or written ({error.strerror}): {DISK[error.errno]}. {UNCHANGED}"
     if is_oom(error):
         return (
-            f"Out of memory ({_short(error)}): use a smaller --batch-size, --microbatch, or model, or stop other "
+            f"Out of memory ({first_line(error)}): use a smaller --batch-size, --microbatch, or model, or stop other "
             "programs on this device."
         )
-    if isinstance(error, RuntimeError) and lost_rank(error):
-        return f"Another process of this run has ended; its own message says why ({_short(error)})."
+    if isinstance(error, RuntimeError) and LOST_RANK.search(str(error)):
+        return f"Another process of this run has ended; its own message says why ({first_line(error)})."
     return None
-
-
-def _short(error: object) -> str:
-    return str(error).strip().partition("\n")[0][:160]
 
 
 @contextlib.contextmanager

@@ -36,7 +36,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.data import Dataset, default_collate
 
-from exactrun.parts import even, samples, split
+from exactrun.errors import first_line
+from exactrun.fits import even, samples, split
 from gpukit.project.location import root
 from gpukit.project.stack import StackError, load
 from gpukit.script.device import DTYPES, Device
@@ -332,7 +333,7 @@ def built(build: Callable[[Device], Traced], dtype: torch.dtype) -> Traced:
         with _as_on_gpu():
             traced = build(Device(torch.device("cpu"), torch.bfloat16 if dtype == torch.float16 else dtype))
     except (Exception, SystemExit) as error:
-        raise TraceError(f"The model cannot be built: {_line(error)}") from error
+        raise TraceError(f"The model cannot be built: {first_line(error)}") from error
     moved: dict[nn.Parameter, nn.Parameter] = {}  # of weights that are tied, one
     for module in traced.model.modules():
         for name, one in module._parameters.items():
@@ -363,7 +364,7 @@ def estimate(build: Callable[[Device], Traced], settings: Any, batch_size: int, 
     try:
         less, parts = (peak(traced, DTYPES[dtype], size, **limits) for size in (other, batch_size))
     except (Exception, SystemExit) as error:
-        raise TraceError(f"The step cannot be traced without data: {_line(error)}") from error
+        raise TraceError(f"The step cannot be traced without data: {first_line(error)}") from error
     total = sum(parts.values())
     per_sample = round((total - sum(less.values())) / (batch_size - other))
     return Needed(batch_size, total, parts, per_sample, total - batch_size * per_sample, dtype)
@@ -414,7 +415,7 @@ def main() -> int:
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.code, int | None):
             raise  # --help, or options that tyro refused
-        print(json.dumps({"why": _line(error)}))
+        print(json.dumps({"why": first_line(error)}))
         return 3
     print(json.dumps(dataclasses.asdict(needed)))
     return 0
@@ -422,10 +423,6 @@ def main() -> int:
 
 def _refuse(*_: Any, **__: Any) -> Any:
     raise OSError("nothing is downloaded to compute memory: the model and the data must be in the cache")
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from exactrun import checkpoint
-from exactrun.folder import FACTS, Folder, as_json, read, writable
+from exactrun.folder import FACTS, Folder, as_json, read
 from gpukit.project.stack import Stack
 
 # Settings that a later start does not take over.
@@ -20,11 +20,10 @@ def choose(output_dir: Path, name: str, resume: bool, stack: Stack) -> Folder:
     """The folder of the run; no other process can train in it while it is open. Without `resume`, it is a new one.
 
     Raises:
-        TrainingError: the folder cannot be written.
-        CheckpointError: another process trains in it.
+        CheckpointError: another process trains in it, or it cannot be written.
     """
     folder = output_dir / (name if resume else f"{name}-{datetime.now():%Y%m%d-%H%M%S-%f}")
-    with writable(folder):
+    with checkpoint.file_errors(folder):
         folder.mkdir(parents=True, exist_ok=resume)
         run = Folder.claimed(folder)
         of_stack = {**{each: getattr(stack, each) for each in OF_STACK}, "targets": list(stack.targets)}

@@ -20,7 +20,7 @@ from gpukit.project.stack import load
 from gpukit.script import runs
 from gpukit.script.device import choose, limit
 from gpukit.script.settings import RunSettings
-from gpukit.track.observers import observers
+from gpukit.track import observers
 
 OF_RUN = ("save_steps", "keep", "log_steps", "max_steps", "max_minutes", "other_processes")  # settings
 

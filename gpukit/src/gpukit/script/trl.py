@@ -39,6 +39,7 @@ from trl import SFTConfig, SFTTrainer, is_conversational
 
 from exactrun import shards
 from exactrun.errors import TrainingError
+from exactrun.fits import even, split
 from exactrun.run import Run
 from exactrun.state import generators_now, set_generators
 from gpukit.script import runs
@@ -150,7 +151,9 @@ class Trainer(SFTTrainer):
         TRL divides the loss of a part by the number of targets in the whole batch, so losses and gradients add up.
         """
         self.run.tokens += inputs["input_ids"].numel() * self.here.world
-        parts = split(inputs, self.microbatch) if self.microbatch else [inputs]
+        parts = [inputs]
+        if self.microbatch:
+            parts = split(dict(inputs), even(len(inputs["input_ids"]), self.microbatch))
         self.loss = torch.stack([super(Trainer, self).training_step(model, part, num_items_in_batch) for part in parts])
         self.loss = self.loss.sum()
         return self.loss
@@ -192,12 +195,6 @@ class Trainer(SFTTrainer):
             return self.compute_loss(model, dict(batch), num_items_in_batch=one)
 
         return Traced(self.model, self.create_optimizer(), data.select(longest), loss, self.data_collator)
-
-
-def split(inputs: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
-    """Parts of a batch with at most `most` samples."""
-    for start in range(0, len(inputs["input_ids"]), most):
-        yield {name: each[start : start + most] for name, each in inputs.items()}
 
 
 def fit(trainer: Trainer, settings: RunSettings, *, merge: bool = False) -> None:
