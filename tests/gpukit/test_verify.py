@@ -495,6 +495,14 @@ def test_packages_that_need_a_gpu_are_left_out_without_one(container, make_stack
     assert finding.status == "PASS" and "unsloth" in finding.seen
 
 
+def test_a_package_may_need_the_gpu_that_the_container_is_meant_to_be_without(container, make_stack):
+    text = "Unsloth cannot find any torch accelerator? You need a GPU."  # unsloth_zoo 2026.10.7
+    imported = [Imported("torch"), Imported("unsloth_zoo", TorchError("NotImplementedError", text, text))]
+    finding = judged(container(imported=imported, environment={"GPUKIT_DEVICE": "cpu"}), make_stack())["imports"]
+    assert finding.status == "PASS" and "unsloth_zoo" in finding.seen
+    assert judged(container(imported=imported), make_stack())["imports"].status == "FAIL"
+
+
 def test_the_error_of_an_import_that_explain_knows(container, make_stack):
     """The package nearest to the error is named, and the cause of its text."""
     text = "libctranslate2.so.4: cannot enable executable stack as shared object requires: Invalid argument"
