@@ -503,6 +503,15 @@ def test_a_package_may_need_the_gpu_that_the_container_is_meant_to_be_without(co
     assert judged(container(imported=imported), make_stack())["imports"].status == "FAIL"
 
 
+def test_an_import_that_does_not_end_is_no_cause(container, make_stack):
+    """On a busy machine, peft took more than two minutes; an error of another package is reported all the same."""
+    silent = Imported("peft", TorchError("Timeout", "no answer in 120 s"))
+    finding = judged(container(imported=[Imported("torch"), silent]), make_stack())["imports"]
+    assert not finding.completed and finding.cause_id == "not-answered"
+    crashed = Imported("datasets", TorchError("Death", "was ended by SIGSEGV", "a\nlonger\nlog"))
+    assert judged(container(imported=[silent, crashed]), make_stack())["imports"].status == "FAIL"
+
+
 def test_the_error_of_an_import_that_explain_knows(container, make_stack):
     """The package nearest to the error is named, and the cause of its text."""
     text = "libctranslate2.so.4: cannot enable executable stack as shared object requires: Invalid argument"

@@ -242,11 +242,15 @@ def imports(probes: Any, stack: Stack) -> Finding:
     failed = [each for each in probes.imported if each.error]
     if on_cpu(probes, stack):
         failed = [each for each in failed if not match_signs(each.error.text, *NEEDS_GPU)]
+    silent = [each for each in failed if each.error.kind == "Timeout"]
+    failed = [each for each in failed if each not in silent]
     if failed:
         # The shortest traceback is closest to the error: the other packages fail because they import this one.
         first = min(failed, key=lambda each: len(each.error.log))
         others = [each.module for each in failed if each is not first]
         return _broken(first, f"; also {', '.join(others)}" if others else "")
+    if silent:
+        return unknown("not-answered", reason=f"`import {silent[0].module}`: {silent[0].error.text}.")
     left = [each.module for each in probes.imported if each.skipped or each.error]
     seen = f"{count(len(probes.imported) - len(left), 'package')} imported"
     return passed(f"{seen}; not without a GPU: {', '.join(left)}" if left else seen)
@@ -256,7 +260,7 @@ def _broken(each: Imported, others: str) -> Finding:
     error = each.error
     expected = f"`import {each.module}` works"
     names = {"package": each.module}
-    if error.kind in ("Death", "Timeout"):
+    if error.kind == "Death":
         return problem("package-import-crashes", f"{each.module}: {error.text}{others}", expected, **names)
     seen = f"{each.module}: {last_line(f'{error.kind}: {error.text}')}{others}"
     fallback = "package-broken-on-gpu" if each.called else "package-import-broken"
