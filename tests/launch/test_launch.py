@@ -411,7 +411,7 @@ def test_no_configuration_without_a_gpu(small: Path) -> None:
     assert "the configuration without a GPU" in sentence(launch(small, "--cpu", "up", docker="true"))
 
 
-@pytest.mark.parametrize("value", ["", "a b", "0,a", "0,", 'x"y', "$(id)"])
+@pytest.mark.parametrize("value", ["a b", "0,a", "0,", 'x"y', "$(id)"])
 def test_gpus_that_are_none(small: Path, value: str) -> None:
     assert "GPUS" in sentence(launch(small, "run", "--", "true", docker="true", GPUS=value))
     assert "GPUS" in sentence(launch(small, "preflight", docker="true", GPUS=value))

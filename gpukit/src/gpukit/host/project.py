@@ -146,7 +146,8 @@ class Project:
         if self.gpus == "":
             no_gpu = not self.dry and import_module("gpukit.host.facts").no_gpu()
             if no_gpu and not remote(self.engine.endpoint()):
-                raise RefusalError("This machine has no NVIDIA GPU.", kind="gpu", id=NO_GPU)
+                remedy = "use another, or run without one: `./launch --cpu run -- ...`"
+                raise RefusalError(f"This machine has no NVIDIA GPU: {remedy}.", kind="gpu", id=NO_GPU)
             raise RefusalError("No GPU is chosen: set GPUS, for example `GPUS=0` or `GPUS=0,1`, or use --gpus.")
         if self.gpus and not all(GPU.fullmatch(name) for name in self.gpus.split(",")):
             raise RefusalError(f"GPUS is {self.gpus!r}: it must be `all`, indexes as in `0,1`, or the UUID of a GPU.")
