@@ -586,6 +586,25 @@ def test_mlflow_may_do_nothing_but_serve(generate: Callable[..., Path]) -> None:
     assert content["name"] and all(isinstance(port, str) for port in server["ports"])
 
 
+def test_each_port_is_explained_where_it_can_be_changed(everything: dict[str, Path]) -> None:
+    for path in different(everything, "compose.yaml"):
+        example = (path.parent / ".env.example").read_text(encoding="utf-8")
+        ports = re.findall(r"\$\{(\w+):-(\d+)\}:\d+", path.read_text(encoding="utf-8"))
+        assert ports and [port for port in ports if "#{}={}\n".format(*port) not in example] == [], path
+
+
+def test_comments_are_as_wide_as_code_may_be(texts: dict[tuple[Path, str], str]) -> None:
+    """But for a list of machines or of what they need, which has its own line."""
+    found = {
+        f"{where}: {line}"
+        for (path, text), where in texts.items()
+        if path.suffix not in (".md", ".ipynb")
+        for line in text.splitlines()
+        if len(line) > 120 and re.match(r"\s*# (?!PyTorch for |NCCL settings for )", line)
+    }
+    assert sorted(found) == []
+
+
 def test_the_readme_names_what_is_downloaded(generate: Callable[..., Path]) -> None:
     """The model and the data that are the default, with their sizes."""
     project = generate(**SCRIPTS)

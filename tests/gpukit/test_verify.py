@@ -495,6 +495,23 @@ def test_packages_that_need_a_gpu_are_left_out_without_one(container, make_stack
     assert finding.status == "PASS" and "unsloth" in finding.seen
 
 
+def test_a_package_may_need_the_gpu_that_the_container_is_meant_to_be_without(container, make_stack):
+    text = "Unsloth cannot find any torch accelerator? You need a GPU."  # unsloth_zoo 2026.10.7
+    imported = [Imported("torch"), Imported("unsloth_zoo", TorchError("NotImplementedError", text, text))]
+    finding = judged(container(imported=imported, environment={"GPUKIT_DEVICE": "cpu"}), make_stack())["imports"]
+    assert finding.status == "PASS" and "unsloth_zoo" in finding.seen
+    assert judged(container(imported=imported), make_stack())["imports"].status == "FAIL"
+
+
+def test_an_import_that_does_not_end_is_no_cause(container, make_stack):
+    """On a busy machine, peft took more than two minutes; an error of another package is reported all the same."""
+    silent = Imported("peft", TorchError("Timeout", "no answer in 120 s"))
+    finding = judged(container(imported=[Imported("torch"), silent]), make_stack())["imports"]
+    assert not finding.completed and finding.cause_id == "not-answered"
+    crashed = Imported("datasets", TorchError("Death", "was ended by SIGSEGV", "a\nlonger\nlog"))
+    assert judged(container(imported=[silent, crashed]), make_stack())["imports"].status == "FAIL"
+
+
 def test_the_error_of_an_import_that_explain_knows(container, make_stack):
     """The package nearest to the error is named, and the cause of its text."""
     text = "libctranslate2.so.4: cannot enable executable stack as shared object requires: Invalid argument"

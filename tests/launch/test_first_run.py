@@ -19,6 +19,7 @@ from gpukit.cli import commands
 from gpukit.host import engine as engine_module
 from gpukit.host import facts, preflight
 from gpukit.host.project import Project
+from gpukit.host.refusals import lacks_gpu
 from gpukit.launch import container, first_run, native
 from gpukit.project import messages
 from gpukit.project.messages import RefusalError
@@ -96,6 +97,17 @@ def test_on_a_shared_machine_no_gpu_is_taken_unasked(machine) -> None:
     path.write_text(path.read_text().replace("${localEnv:GPUS:all}", "${localEnv:GPUS}"))
     assert ways(root) == [(CONTAINER, False), (NATIVE, False)]
     assert ways(root, GPUS="0") == [(CONTAINER, True), (NATIVE, True), (CONTAINER, False), (NATIVE, False)]
+
+
+def test_no_gpu_has_to_be_chosen_where_there_is_none(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = machine(driver="No driver")
+    path = root / ".devcontainer/devcontainer.json"
+    path.write_text(path.read_text().replace("${localEnv:GPUS:all}", "${localEnv:GPUS}"))
+    for endpoint, none_here in (("unix:///run/docker.sock", True), ("ssh://box", False)):
+        monkeypatch.setattr(engine_module.Engine, "endpoint", lambda _, endpoint=endpoint: endpoint)
+        with pytest.raises(RefusalError) as refused:
+            Project(root, {}).gpu_is_chosen()
+        assert lacks_gpu(refused.value) is none_here
 
 
 def test_what_fails_before_it_trains_is_said_and_the_next_way_is_tried(machine, monkeypatch, capsys) -> None:

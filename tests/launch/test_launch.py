@@ -22,7 +22,7 @@ from gpukit.host.engine import Engine
 from gpukit.host.project import Project, dotenv
 from gpukit.host.refusals import unfit_pin
 from gpukit.launch import add, clean, compose, container, image, notebook, pin, torchrun
-from gpukit.project.messages import RefusalError
+from gpukit.project.messages import RefusalError, enumerated
 from tests.launch.conftest import wheel
 
 
@@ -411,7 +411,7 @@ def test_no_configuration_without_a_gpu(small: Path) -> None:
     assert "the configuration without a GPU" in sentence(launch(small, "--cpu", "up", docker="true"))
 
 
-@pytest.mark.parametrize("value", ["", "a b", "0,a", "0,", 'x"y', "$(id)"])
+@pytest.mark.parametrize("value", ["a b", "0,a", "0,", 'x"y', "$(id)"])
 def test_gpus_that_are_none(small: Path, value: str) -> None:
     assert "GPUS" in sentence(launch(small, "run", "--", "true", docker="true", GPUS=value))
     assert "GPUS" in sentence(launch(small, "preflight", docker="true", GPUS=value))
@@ -721,6 +721,14 @@ def test_clean_asks_about_images_and_checkpoints(
 
 
 # What a trial of the project showed
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b, and c")]
+)
+def test_services_are_named_as_in_a_sentence(names: list[str], sentence: str) -> None:
+    assert enumerated(names) == sentence
+
 
 INSIST = "services:\n  dev: {}\n  mlflow:\n    ports:\n      - 127.0.0.1:${MLFLOW_PORT:-5000}:5000\n"
 

@@ -12,11 +12,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gpukit.host.engine import Engine
+from gpukit.host.engine import Engine, remote
 from gpukit.host.memory import VARIABLE, fraction
+from gpukit.host.refusals import NO_GPU
 from gpukit.project import devcontainer, stack
 from gpukit.project.location import located, place, project_of
 from gpukit.project.messages import RefusalError, say
@@ -58,9 +60,9 @@ class Project:
     @cached_property
     def fraction(self) -> float | None:
         """The cap on PyTorch's part of memory that the CPU and the GPU share; the engine must be on this machine."""
-        remote = not self.given.get("DOCKER_HOST", "unix:").startswith("unix:")
+        elsewhere = not self.given.get("DOCKER_HOST", "unix:").startswith("unix:")
         try:
-            return None if self.cpu or remote else fraction(self.stack)
+            return None if self.cpu or elsewhere else fraction(self.stack)
         except RefusalError:
             return None
 
@@ -142,6 +144,10 @@ class Project:
 
     def gpu_is_chosen(self) -> None:
         if self.gpus == "":
+            no_gpu = not self.dry and import_module("gpukit.host.facts").no_gpu()
+            if no_gpu and not remote(self.engine.endpoint()):
+                remedy = "use another, or run without one: `./launch --cpu run -- ...`"
+                raise RefusalError(f"This machine has no NVIDIA GPU: {remedy}.", kind="gpu", id=NO_GPU)
             raise RefusalError("No GPU is chosen: set GPUS, for example `GPUS=0` or `GPUS=0,1`, or use --gpus.")
         if self.gpus and not all(GPU.fullmatch(name) for name in self.gpus.split(",")):
             raise RefusalError(f"GPUS is {self.gpus!r}: it must be `all`, indexes as in `0,1`, or the UUID of a GPU.")

@@ -15,7 +15,7 @@ from gpukit.host.project import Project, secret
 from gpukit.host.queue import TOKEN, is_service
 from gpukit.launch.found import ALIVE, Found, listed
 from gpukit.project.location import is_adopted
-from gpukit.project.messages import RefusalError, say
+from gpukit.project.messages import RefusalError, enumerated, say
 
 SECONDS = 120  # to wait for the services; one that takes longer goes on starting
 LINES = 10  # of the log of a service that has failed
@@ -77,13 +77,13 @@ def up_on_podman(project: Project) -> None:
         )
     if not servers:
         return
-    say(f"Starting {' and '.join(servers)}: each is listed as soon as it responds.")
+    say(f"Starting {enumerated(servers)}: each is listed as soon as it responds.")
     start = command(project, "up", "--detach", "--no-deps", *servers)
     code, output = project.engine.stream(*start, stdin=override(project).encode())
     if code:
         raise refusal(project, output)
     if failed := wait(project):
-        raise RefusalError(f"{' and '.join(failed)} failed: `./launch logs {failed[0]}` shows its whole log.")
+        raise RefusalError(f"{enumerated(failed)} failed: `./launch logs {failed[0]}` shows its whole log.")
 
 
 def up(project: Project) -> str:
@@ -97,13 +97,13 @@ def up(project: Project) -> str:
     project.engine.env.update(variables(project), COMPOSE_PROJECT_NAME=name(project))
     preflight(project)  # better now than after the build
     before = [found.name for found in all_of(project) if found.running]
-    servers = " and ".join(services(project))
+    servers = services(project)
     failed: list[str] = []
     try:
-        say(f"Building the images of the project and of {servers}, where they are not built yet.")
+        say(f"Building the images of {enumerated(['the project', *servers])}, where they are not built yet.")
         code, output = project.engine.stream(*build, stdin=override(project).encode())
         if not code:
-            say(f"Starting the container, {servers}: each is listed as soon as it responds.")
+            say(f"Starting {enumerated(['the container', *servers])}: each is listed as soon as it responds.")
             code, output = project.engine.stream(*start, stdin=override(project).encode())
         if not code:
             failed = wait(project)
@@ -115,7 +115,7 @@ def up(project: Project) -> str:
         raise refusal(project, output)
     if failed:
         advice = f"`./launch logs {failed[0]}` shows its whole log, `./launch stop` stops what is running"
-        raise RefusalError(f"{' and '.join(failed)} failed: {advice}.")
+        raise RefusalError(f"{enumerated(failed)} failed: {advice}.")
     return running(project)[0].name
 
 

@@ -32,6 +32,11 @@ def say(message: str) -> None:
     print(as_called(message), file=sys.stderr, flush=True)
 
 
+def enumerated(names: list[str]) -> str:
+    """As a sentence names them: "a", "a and b", "a, b, and c"."""
+    return ", ".join([*names[:-1], f"and {names[-1]}"]) if len(names) > 2 else " and ".join(names)
+
+
 def confirmed(question: str) -> bool:
     """Whether the user answers yes; the end of the input (Ctrl-D) is no."""
     try:

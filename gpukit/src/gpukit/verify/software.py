@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import replace
 from typing import Any
 
-from gpukit.errors.known import diagnosed, sign_ids
+from gpukit.errors.known import diagnosed, match_signs, sign_ids
 from gpukit.findings.checks import check
 from gpukit.findings.finding import WARN, Finding, count, passed, problem, skipped, unknown
 from gpukit.project.stack import Stack, minor
@@ -222,6 +222,8 @@ def jupyter(probes: Any, stack: Stack) -> Finding:
 
 # Usual causes of an ImportError that do not apply here: `packages` and `conflicts` have passed.
 EXCLUDED = ("other-release",)
+# What a package reports that cannot be imported without a GPU.
+NEEDS_GPU = ("cuda-not-available", "cpu-torch", "no-gpu-inside")
 
 
 @check(
@@ -238,12 +240,18 @@ def imports(probes: Any, stack: Stack) -> Finding:
     if not probes.imported:
         return skipped("nothing-to-import")
     failed = [each for each in probes.imported if each.error]
+    if on_cpu(probes, stack):
+        failed = [each for each in failed if not match_signs(each.error.text, *NEEDS_GPU)]
+    silent = [each for each in failed if each.error.kind == "Timeout"]
+    failed = [each for each in failed if each not in silent]
     if failed:
         # The shortest traceback is closest to the error: the other packages fail because they import this one.
         first = min(failed, key=lambda each: len(each.error.log))
         others = [each.module for each in failed if each is not first]
         return _broken(first, f"; also {', '.join(others)}" if others else "")
-    left = [each.module for each in probes.imported if each.skipped]
+    if silent:
+        return unknown("not-answered", reason=f"`import {silent[0].module}`: {silent[0].error.text}.")
+    left = [each.module for each in probes.imported if each.skipped or each.error]
     seen = f"{count(len(probes.imported) - len(left), 'package')} imported"
     return passed(f"{seen}; not without a GPU: {', '.join(left)}" if left else seen)
 
@@ -252,7 +260,7 @@ def _broken(each: Imported, others: str) -> Finding:
     error = each.error
     expected = f"`import {each.module}` works"
     names = {"package": each.module}
-    if error.kind in ("Death", "Timeout"):
+    if error.kind == "Death":
         return problem("package-import-crashes", f"{each.module}: {error.text}{others}", expected, **names)
     seen = f"{each.module}: {last_line(f'{error.kind}: {error.text}')}{others}"
     fallback = "package-broken-on-gpu" if each.called else "package-import-broken"
