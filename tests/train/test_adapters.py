@@ -97,7 +97,7 @@ def test_lightning_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="not installed: lightning")
-def test_lightning_with_a_data_module_resumes_and_a_finished_run_repeats_nothing(tmp_path: Path) -> None:
+def test_lightning_with_a_data_module_resumes_and_a_finished_run_repeats_nothing_and_draws_as_before(tmp_path: Path) -> None:
     import torch
     from lightning.pytorch import LightningDataModule, LightningModule, Trainer
     from torch.utils.data import DataLoader, TensorDataset
@@ -129,10 +129,13 @@ def test_lightning_with_a_data_module_resumes_and_a_finished_run_repeats_nothing
             return DataLoader(TensorDataset(torch.zeros(8, 3)), 4)
 
     seen = []
+    generators = []
     for epochs in (2, 2, 3):
         exact = ExactResume(tmp_path, every=1)
         silent = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
         Trainer(max_epochs=epochs, callbacks=[exact], accelerator="cpu", **silent).fit(Module(), datamodule=Data())
         seen.append(dict(counts))
+        generators.append(torch.get_rng_state())
+    assert torch.equal(generators[1], generators[0])
     assert [each["training"] for each in seen] == [4, 4, 6]
     assert seen[1] == seen[0] and seen[2]["validation"] == seen[1]["validation"] + 2

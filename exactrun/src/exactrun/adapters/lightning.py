@@ -101,10 +101,9 @@ class ExactResume(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Save if it is time, or restore the generators as they were here."""
         if self.kept:
-            set_generators(restored(self.kept["generators"][trainer.global_rank]))
             trainer._logger_connector._callback_metrics.update(self.kept["metrics"])  # for schedulers and callbacks
             trainer.fit_loop.restarting = False  # otherwise a ReduceLROnPlateau makes no step after this epoch
-            self.kept = {}
+            self._restore_generators(trainer)
         due = trainer.global_step // self.every > self.saved // self.every
         if due and batch_idx % trainer.accumulate_grad_batches == 0:
             self._save(trainer, batch_idx)
@@ -114,6 +113,15 @@ class ExactResume(Callback):
         if trainer.global_step > self.saved:
             done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
             self._save(trainer, done if done < trainer.num_training_batches else 0, ended=True)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Of a run that was killed after its last step: what follows `fit` draws as it would have."""
+        if self.kept:
+            self._restore_generators(trainer)
+
+    def _restore_generators(self, trainer: Trainer) -> None:
+        set_generators(restored(self.kept["generators"][trainer.global_rank]))
+        self.kept = {}
 
     def _about(self, trainer: Trainer) -> dict[str, Any]:
         return {
