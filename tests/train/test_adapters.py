@@ -97,9 +97,7 @@ def test_lightning_killed_and_resumed_repeats_an_unbroken_run(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="not installed: lightning")
-def test_lightning_with_a_data_module_resumes_and_a_finished_run_is_only_restored(
-    tmp_path: Path,
-) -> None:
+def test_lightning_with_a_data_module_resumes_and_a_finished_run_is_only_restored(tmp_path: Path) -> None:
     import torch
     from lightning.pytorch import LightningDataModule, LightningModule, Trainer
     from torch.utils.data import DataLoader, TensorDataset

@@ -28,8 +28,6 @@ def user(probes: Any, stack: Stack) -> Finding:
 
 
 MIN_DISK_GB = 1.0  # with less, a checkpoint or a compiled kernel may not fit
-
-
 # What the system's error numbers mean.
 ERRORS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "disk-full"),

@@ -86,10 +86,7 @@ def import_torch(probes: Any, stack: Stack) -> Finding:
 
 
 @check(
-    "torch",
-    "torch build",
-    needs="import",
-    causes="cpu-torch-differs cpu-torch torch-other-build torch-other-version",
+    "torch", "torch build", needs="import", causes="cpu-torch-differs cpu-torch torch-other-build torch-other-version"
 )
 def torch(probes: Any, stack: Stack) -> Finding:
     """The same minor version and the same build as the base's; a newer patch release is accepted."""
@@ -154,12 +151,7 @@ def protected(probes: Any, stack: Stack) -> Finding:
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
 
 
-@check(
-    "packages",
-    "Packages",
-    causes="requirement-not-installed requirement-out-of-range",
-    project=True,
-)
+@check("packages", "Packages", causes="requirement-not-installed requirement-out-of-range", project=True)
 def packages(probes: Any, stack: Stack) -> Finding:
     """The packages that pyproject.toml requires are installed, in versions within its ranges, and requirements.txt's
     pins. Only metadata is read."""
