@@ -448,6 +448,7 @@ LEGAL = {
     "without Compose: the search path of the host": (MAIN, '"containerEnv": {', '"containerEnv": {"PATH": "/opt/bin:${localEnv:PATH}",'),
     "a user of an argument": ("Dockerfile", END, "\nARG ADMIN=root\nUSER ${ADMIN}\nRUN apt-get update && apt-get install -y a\nUSER ${USER_UID}\n"),
     "a profile's folder": (COMPOSE, "\nservices:\n", "\nservices:\n  some: {build: ./some, profiles: [some]}\n"),
+    "a password of another service": (COMPOSE, "\nservices:\n", "\nservices:\n  db: {image: postgres, environment: {DB_PASSWORD: '${DB_PASSWORD}'}}\n"),
     "ENV of one value": ("Dockerfile", END, "\nENV LDFLAGS -L/opt -Wl,-rpath=/opt\n"),
     "the container in another file": (COMPOSE, re.compile(r"\n  dev:\n(?:    .*\n)*"), "\n  dev:\n    extends: {file: other.yaml, service: dev}\n"),
     "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),

@@ -39,6 +39,8 @@ def compose(name: str, content: Mapping[str, Any]) -> Iterator[Problem]:
     for key, entry in content["services"].items():
         build = entry.get("build") if isinstance(entry.get("build"), Mapping) else {}
         for variable, value in as_mapping(entry.get("environment")).items():
+            if key != "dev" and HOST_VARIABLE.match(str(value)):
+                continue  # Compose starts it, and not a command line, as ./launch does with dev
             place = f"/services/{key}/environment/{variable}"
             yield from secret(name, place, variable, value, "the bare name ({}, without a value) to environment")
         for variable, value in as_mapping(build.get("args")).items():
