@@ -117,6 +117,7 @@ def test_lightning_with_a_data_module_resumes_and_a_finished_run_is_only_restore
 
         def validation_step(self, batch: list[torch.Tensor], batch_idx: int) -> None:
             counts["validation"] += 1
+            self.log("validations", float(counts["validation"]))
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), 0.01)
@@ -130,12 +131,16 @@ def test_lightning_with_a_data_module_resumes_and_a_finished_run_is_only_restore
 
     seen = []
     generators = []
+    metrics = []
     for epochs in (2, 2, 3):
         exact = ExactResume(tmp_path, every=1)
         silent = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-        Trainer(max_epochs=epochs, callbacks=[exact], accelerator="cpu", **silent).fit(Module(), datamodule=Data())
+        trainer = Trainer(max_epochs=epochs, callbacks=[exact], accelerator="cpu", **silent)
+        trainer.fit(Module(), datamodule=Data())
         seen.append(dict(counts))
         generators.append(torch.get_rng_state())
+        metrics.append(dict(trainer.callback_metrics))
     assert torch.equal(generators[1], generators[0])
+    assert metrics[1] == metrics[0] != {}
     assert [each["training"] for each in seen] == [4, 4, 6]
     assert seen[1] == seen[0] and seen[2]["validation"] == seen[1]["validation"] + 2

@@ -358,7 +358,7 @@ def file_errors(folder: Path) -> Iterator[None]:
             raise
         cause = f"{folder} cannot be read or written ({error.strerror or error})"
         full = cause if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        remedy = FOLDERS.get(error.errno, "check its disk, then resume")
+        remedy = FOLDERS.get(error.errno, "check its disk, or use another folder")
         raise CheckpointError(f"{cause}: {remedy}. {UNCHANGED}", full) from error
 
 

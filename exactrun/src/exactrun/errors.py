@@ -62,6 +62,6 @@ def first_line(error: BaseException) -> str:
 def end(code: int) -> NoReturn:
     """Exit now, without Python's normal exit, which would set another code or wait for threads."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(Exception):  # what a script puts in its place may have no `flush`
             stream.flush()
     os._exit(code)

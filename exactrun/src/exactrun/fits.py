@@ -52,7 +52,7 @@ class Fits:
         """The attempts at a batch: tensors, or tuples, lists, and dicts of them, and numbers."""
         total = samples(batch)
         while True:
-            sizes = even(total, self.most or total)
+            sizes = even(total, self.most or total or 1)
             parts = split(batch, sizes) if len(sizes) > 1 else [batch]
             shares = [size / total for size in sizes] if total else [1.0]
             attempt = Attempt(self.model, list(zip(shares, parts)))

@@ -118,8 +118,7 @@ class Run:
     With several processes, create it after init_process_group; the first one writes, and all call the same methods.
 
     Raises:
-        TrainingError, CheckpointError: another process trains in the folder, it cannot be written, or its checkpoints
-            cannot be used.
+        CheckpointError: another process trains in the folder, it cannot be written, or its checkpoints cannot be used.
     """
 
     settled = False  # the step can be saved: gradients are not accumulated, and a resumed run can enter the outer loops

@@ -99,11 +99,10 @@ class ExactResume(Callback):
         connector.restore_callbacks()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Save if it is time, or restore the generators as they were here."""
+        """Save if it is time, or restore the generators and metrics as they were here."""
         if self.kept:
-            trainer._logger_connector._callback_metrics.update(self.kept["metrics"])  # for schedulers and callbacks
             trainer.fit_loop.restarting = False  # otherwise a ReduceLROnPlateau makes no step after this epoch
-            self._restore_generators(trainer)
+            self._restore_rest(trainer)
         due = trainer.global_step // self.every > self.saved // self.every
         if due and batch_idx % trainer.accumulate_grad_batches == 0:
             self._save(trainer, batch_idx)
@@ -115,11 +114,12 @@ class ExactResume(Callback):
             self._save(trainer, done if done < trainer.num_training_batches else 0, ended=True)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Of a run that was killed after its last step: what follows `fit` draws as it would have."""
+        """After a run that was killed after its last step, what follows `fit` draws and reads the same."""
         if self.kept:
-            self._restore_generators(trainer)
+            self._restore_rest(trainer)
 
-    def _restore_generators(self, trainer: Trainer) -> None:
+    def _restore_rest(self, trainer: Trainer) -> None:
+        trainer._logger_connector._callback_metrics.update(self.kept["metrics"])  # for schedulers and callbacks
         set_generators(restored(self.kept["generators"][trainer.global_rank]))
         self.kept = {}
 

@@ -116,7 +116,7 @@ def live(script: Script, scratch: Path, number: int, seed: int, settings: dict[s
     if len(str(scratch)) < SHORT:
         env["TMPDIR"] = str(scratch / "tmp")
     (scratch / "tmp").mkdir(exist_ok=True)
-    with contextlib.suppress(KeyError):  # the user has no name, for which older versions of PyTorch ask
+    with contextlib.suppress(KeyError, OSError):  # the user has no name, for which older versions of PyTorch ask
         env[COMPILED] = os.environ.get(COMPILED) or default_cache_dir()
     port = _free_port()
     began = time.monotonic()
@@ -220,10 +220,10 @@ def _run(script: Script) -> int:
             main.__builtins__ = __builtins__
             sys.modules["__main__"] = main
             exec(compile(path.read_bytes(), str(path), "exec"), vars(main))
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+        if isinstance(ending.code, str):
+            print(ending.code, file=sys.stderr)
     except BaseException as error:
         sys.last_type = type(error)
         sys.last_value = error

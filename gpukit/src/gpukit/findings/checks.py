@@ -62,7 +62,7 @@ class Check:
         finding = self.judge(probes, stack)
         finding = replace(finding, special=(*finding.special, *getattr(probes, "special_places", ())))
         finding = in_words(finding, place_of(stack, self.native), stack.native.get("install", ""))
-        return map_texts(replace(finding, id=self.id, title=self.title), plain)
+        return map_texts(finding, plain)
 
 
 def place_of(stack: Stack, native: bool) -> str:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +143,9 @@ class Project:
 
     def gpu_is_chosen(self) -> None:
         if self.gpus == "":
-            no_gpu = not self.dry and import_module("gpukit.host.facts").no_gpu()
-            if no_gpu and not remote(self.engine.endpoint()):
+            from gpukit.host import facts  # only needed here, and slow
+
+            if not self.dry and facts.no_gpu() and not remote(self.engine.endpoint()):
                 remedy = "use another, or run without one: `./launch --cpu run -- ...`"
                 raise RefusalError(f"This machine has no NVIDIA GPU: {remedy}.", kind="gpu", id=NO_GPU)
             raise RefusalError("No GPU is chosen: set GPUS, for example `GPUS=0` or `GPUS=0,1`, or use --gpus.")
