@@ -232,7 +232,7 @@ def lost(project: Path, step: Mapping[str, Any], before: str) -> Iterator[tuple[
     for line in script.splitlines():
         for match in filter(None, (OWN_FILE.match(line, word.start()) for word in re.finditer(r"\S+", line))):
             first = Path(match[1]).parts[0]
-            ours = not line[: match.start()].strip() or (project / first).is_dir()  # others may be a container's
+            ours = not line[: match.start()].strip() or (" " in match[0] and (project / first).is_dir())
             if ours and first not in before and not (project / match[1]).exists():
                 yield f"{match[1]} does not exist", "correct the path, or create the file"
         before += line
