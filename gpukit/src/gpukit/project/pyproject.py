@@ -18,7 +18,7 @@ HEADER = re.compile(r"^[ \t]*\[\[?[\w.~ \t-]+\]\]?[ \t]*\r?$", re.MULTILINE)
 NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 VERSIONS = r"(?:[<>=!~]=|===|[<>])\s*[\w.*+!-]+"
 REQUIREMENT = re.compile(
-    rf"({NAME})\s*(\[\s*{NAME}(?:\s*,\s*{NAME})*\s*\])?\s*(@\s*[^\s;]+(?=\s|$)|{VERSIONS}(?:\s*,\s*{VERSIONS})*)?\s*(;[^\n]+)?"
+    rf"({NAME})\s*(\[\s*{NAME}(?:\s*,\s*{NAME})*\s*\])?\s*(@\s*[^\s;]+(?=\s|$)|{VERSIONS}(?:\s*,\s*{VERSIONS})*)?\s*(;\s*[\w\"'(][^\n]*)?"
 )
 
 

@@ -187,6 +187,14 @@ KUBERNETES = {
         "resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce "
         "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir"
     ),
+    "/Job/spec/template/spec/securityContext": (
+        "appArmorProfile fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seLinuxChangePolicy "
+        "seLinuxOptions seccompProfile supplementalGroups supplementalGroupsPolicy sysctls windowsOptions"
+    ),
+    "/Job/spec/template/spec/containers/*/securityContext": (
+        "allowPrivilegeEscalation appArmorProfile capabilities privileged procMount readOnlyRootFilesystem runAsGroup "
+        "runAsNonRoot runAsUser seLinuxOptions seccompProfile windowsOptions"
+    ),
     "/Job/spec/template/spec/containers/*/env/*": "name value valueFrom",
     "/Job/spec/template/spec/containers/*/resources": "claims limits requests",
     "/Job/spec/template/spec/containers/*/volumeMounts/*": (
@@ -208,7 +216,6 @@ SKYPILOT = {
     ),
     "/file_mounts/*": "name source store persistent mode type config",
 }
-
 # monitoring/alerts.yml: https://prometheus.io/docs/prometheus/latest/configuration/recording_rules/ (read 2026-11-26)
 PROMETHEUS = {
     "": "groups",
@@ -222,6 +229,11 @@ EVENTS = (
     "discussion_comment fork gollum image_version issue_comment issues label merge_group milestone page_build public "
     "pull_request pull_request_review pull_request_review_comment pull_request_target push registry_package release "
     "repository_dispatch schedule status watch workflow_call workflow_dispatch workflow_run"
+)
+ACTIVITIES = (  # of pull requests: github/docs, workflow-triggers-pull-request-activity-types.md (read 2026-11-27)
+    "assigned unassigned labeled unlabeled opened edited closed reopened synchronize converted_to_draft locked "
+    "unlocked enqueued dequeued milestoned demilestoned ready_for_review review_requested review_request_removed "
+    "auto_merge_enabled auto_merge_disabled"
 )
 PERMISSIONS = (
     "actions artifact-metadata attestations checks contents deployments discussions id-token issues models packages "

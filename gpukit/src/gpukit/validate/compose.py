@@ -15,9 +15,10 @@ from gpukit.host import git
 from gpukit.project.devcontainer import ConfigError, env_file
 from gpukit.project.flags import as_mapping, short_mount, size, ulimit
 from gpukit.project.messages import RefusalError, alike
+from gpukit.validate import image
 from gpukit.validate.container import Container, Mount
 from gpukit.validate.files import creates
-from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, HOST_ENV, INITIALIZE, Problem
+from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, HOST_ENV, INITIALIZE, RESTORE, Problem
 
 VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-+?])(?P<text>[^${}]*))?\}|\$(?P<bare>\w+)")
 USER = ("USER_UID", "USER_GID")
@@ -256,6 +257,10 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         if name not in arguments(dev) and "extends" not in dev:
             what = "is missing, so that files created in the container belong to another user"
             yield Problem(COMPOSE, f"/services/dev/build/args/{name}", what, f"add `{name}: ${{{name}}}`")
+    script = (project / INITIALIZE).read_text(encoding="utf-8")
+    unset = [name for name in USER if f"${{{name}:?" in str(dev) and not re.search(rf"\b{name}=", script)]
+    if unset:
+        yield Problem(INITIALIZE, "", f"does not write {' and '.join(unset)} to .env, as {COMPOSE} requires", RESTORE)
     joined, external = network(content, dev)
     if joined and not external:
         what = f"{joined} is not external, and initialize.sh creates it before Compose does"
@@ -263,6 +268,9 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     for key, entry in services.items():
         if key != "dev":  # it mounts what devcontainer.json does
             yield from sources(key, entry, project)
+        inline = isinstance(entry.get("build"), Mapping) and entry["build"].get("dockerfile_inline")
+        if inline and (problem := image.mistake(image.instructions(interpolated(inline, {})))):
+            yield problem._replace(file=COMPOSE, place=f"/services/{key}/build/dockerfile_inline")
         for file, required in env_files(entry).items():
             there = not required or (project / file).is_file() or file.endswith(HOST_ENV)  # which is reported
             if not there and not private(project, file):

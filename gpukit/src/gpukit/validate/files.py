@@ -7,7 +7,6 @@ import csv
 import json
 import os
 import re
-import subprocess
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,10 +18,11 @@ from gpukit.project.devcontainer import Config
 from gpukit.project.keys import values
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted, located, place
 from gpukit.project.messages import RefusalError, alike
-from gpukit.project.pyproject import Requirements, name_of
+from gpukit.project.pyproject import REQUIREMENT, Requirements, canonical
 from gpukit.project.specification import SBATCH, SBATCH_SHORT
 from gpukit.project.versions import allows
 from gpukit.validate import secrets
+from gpukit.validate.formats import shell
 from gpukit.validate.problem import (
     COMPOSE,
     COMPOSE_CPU,
@@ -56,9 +56,12 @@ STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 UNIX = (*SCRIPTS, APT)  # no program reads these with the line ends of Windows
 # The start of a command that runs or reads a file of the project, unless `||` allows for the file to be missing
 OWN_FILE = re.compile(
-    r"(?:(?:bash|sh|python3?|(?:uv )?pip3? install -r) |(?=[\w.-]+/))(?:\./)?([\w.-][\w./-]*\.(?:sh|py|txt))"
-    r"(?=\s|$)(?!.*\|\|)"
+    r"(?:(?:bash|sh|python3?|jupyter execute|(?:uv )?pip3? install -r) |(?=[\w.-]+/))(?:\./)?"
+    r"([\w.-][\w./-]*\.(?:sh|py|ipynb|txt))(?=\s|$)(?!.*\|\|)"
 )
+ELSEWHERE = re.compile(r"\b(cd|pushd|clone|download|repository)\b")  # after these, files are not the project's
+# The marks that pytest has (`pytest --markers`, 9.1.1), and that of a plugin which other packages bring
+MARKS = "anyio filterwarnings parametrize skip skipif usefixtures xfail"
 PROSE = ("README.md", STACK, ANSWERS)  # these, and what is of each project, have no lines of the template
 NO_MARK = (*UNIX, STACK, PYPROJECT)  # nor these with a byte order mark
 
@@ -124,22 +127,20 @@ def scripts(project: Path) -> list[str]:
 
 def script(project: Path, name: str) -> Iterator[Problem]:
     path = located(name, project)
-    shell = SCRIPTS.get(name, "bash")
+    program = SCRIPTS.get(name, "bash")
     if name == LAUNCH and os.name == "posix" and not os.access(path, os.X_OK):
         yield Problem(name, "", "is not executable", f"run `chmod +x {name}`")
-    with contextlib.suppress(OSError):  # without a shell
-        command = [shell, "-n", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode:
-            first = (done.stderr.strip().splitlines() or ["a syntax error"])[0].replace(f"{path}: ", "")
-            yield Problem(name, "", f"{shell} cannot read it: {first}", f"correct it, or {RESTORE}")
-            return
-        text = path.read_text(encoding="utf-8")
-        words = text.splitlines()[0].removeprefix("#!").split()
-        interpreter = text.startswith("#!") and words and (Path(words[0]).exists() or os.name != "posix")
-        if name in STARTED and not (interpreter and any(word.endswith("sh") for word in words)):
-            what = "does not begin with the shell that runs it"
-            yield Problem(name, "line 1", what, f"write `#!/usr/bin/env {shell}`")
+    text = path.read_text(encoding="utf-8")
+    try:
+        shell(text, program)
+    except ValueError as error:
+        yield Problem(name, "", str(error), f"correct it, or {RESTORE}")
+        return
+    words = text.splitlines()[0].removeprefix("#!").split()
+    interpreter = text.startswith("#!") and words and (Path(words[0]).exists() or os.name != "posix")
+    if name in STARTED and not (interpreter and any(word.endswith("sh") for word in words)):
+        what = "does not begin with the shell that runs it"
+        yield Problem(name, "line 1", what, f"write `#!/usr/bin/env {program}`")
 
 
 def batch_options(text: str) -> dict[str, str]:
@@ -205,6 +206,36 @@ def actions(project: Path, name: str, content: Mapping[str, Any]) -> Iterator[Pr
     for used in [*values(content, "/jobs/*/steps/*/uses"), *values(content, "/jobs/*/uses")]:
         if used.startswith("./.github/") and not (project / used).exists():
             yield Problem(name, "", f"{used} does not exist", "correct the path, or create it")
+    own = project / PYPROJECT
+    text = own.read_text(encoding="utf-8", errors="replace") if own.is_file() else ""
+    extras = {canonical(extra) for extra in re.findall(r"(?m)^\s*[\"']?([\w.-]+)[\"']?\s*=\s*\[", text)}
+    for job, entry in content["jobs"].items():
+        before = f"{content.get('defaults')} {entry.get('defaults')}"
+        for step in entry.get("steps") or []:
+            for what, remedy in lost(project, step, before):
+                yield Problem(name, f"/jobs/{job}/steps", what, remedy)
+            for extra in re.findall(rf"{PYPROJECT}.*--extra[ =]([\w-]+)", step.get("run", "")) if text else ():
+                if canonical(extra) not in extras:
+                    what = f"installs the extra {extra}, which {PYPROJECT} does not have"
+                    yield Problem(name, f"/jobs/{job}/steps", what, "name one of [project.optional-dependencies]")
+            before += str(step)
+
+
+def lost(project: Path, step: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
+    """The folder, and the files, of a step that are not there, and that nothing before it may write."""
+    script = step.get("run", "")
+    folder = str(step.get("working-directory", ".")).removeprefix("./").rstrip("/")
+    if not re.match(r"[$~/]", folder) and not (project / folder).is_dir() and Path(folder).name not in before:
+        yield f"there is no folder {folder}", "correct working-directory, or create it"
+    if folder != "." or "working-directory" in before or ELSEWHERE.search(before + script):
+        return
+    for line in script.splitlines():
+        for match in filter(None, (OWN_FILE.match(line, word.start()) for word in re.finditer(r"\S+", line))):
+            first = Path(match[1]).parts[0]
+            ours = not line[: match.start()].strip() or (" " in match[0] and (project / first).is_dir())
+            if ours and first not in before and not (project / match[1]).exists():
+                yield f"{match[1]} does not exist", "correct the path, or create the file"
+        before += line
 
 
 def kept_out(project: Path) -> Iterator[Problem]:
@@ -406,20 +437,38 @@ def other_torch(
         yield Problem(file, place, f"{text} excludes torch {stack['torch']}, which the image has ({STACK})", remedy)
 
 
-def requirements(project: Path) -> Iterator[Problem]:
-    """The dependencies, as the image reads them."""
+def requirements(project: Path, content: Mapping[str, Any]) -> Iterator[Problem]:
+    """The dependencies, as the image reads them, and those of the extras."""
     try:
-        lines = Requirements((project / PYPROJECT).read_text(encoding="utf-8")).values()
+        Requirements((project / PYPROJECT).read_text(encoding="utf-8")).values()
     except RefusalError as error:
         yield Problem(PYPROJECT, "", str(error).rstrip("."), RESTORE)
         return
-    for requirement in lines:
-        try:
-            name_of(requirement)
-        except RefusalError:
-            if not re.search(r"[@(]", requirement):
-                what = f"`{requirement}` is not a requirement"
-                yield Problem(PYPROJECT, "/project/dependencies", what, "write NAME, or NAME>=VERSION")
+    for where, line in listed(content):
+        if not re.search(r"[@(]", line) and not REQUIREMENT.fullmatch(line.strip()):
+            yield Problem(PYPROJECT, where, f"`{line}` is not a requirement", "write NAME, or NAME>=VERSION")
+
+
+def listed(content: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The requirements, each with the place of its list."""
+    extras = content["project"].get("optional-dependencies", {}).items()
+    lists = {"dependencies": content["project"]["dependencies"]}
+    lists |= {f"optional-dependencies/{name}": lines for name, lines in extras}
+    return [(f"/project/{name}", line) for name, lines in lists.items() for line in lines]
+
+
+def marks(project: Path, content: Mapping[str, Any]) -> Iterator[Problem]:
+    """Marks of tests that pytest refuses because none has been declared, unless one of its plugins may have them."""
+    options = content["tool"].get("pytest", {}).get("ini_options", {})
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(project.glob("tests/**/*.py"))]
+    plugins = re.search(r"pytest[-_]\w", str(listed(content)) + "".join(texts))
+    if plugins or "--strict-markers" not in str(options.get("addopts")) or "addinivalue_line" in "".join(texts):
+        return
+    declared = {*re.findall(r"\w+", str(options.get("markers"))), *MARKS.split()}
+    used = {name for text in texts for name in re.findall(r"(?m)^[^#\n]*pytest\.mark\.(\w+)", text)}
+    for name in sorted(used - declared):
+        what = f"the tests have the mark {name}, which is not declared"
+        yield Problem(PYPROJECT, "/tool/pytest/ini_options/markers", what, f'add "{name}: what it is for"')
 
 
 def versions(project: Path, content: Mapping[str, Any], stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable
+from functools import partial
 
 from gpukit.project.messages import alike
-from gpukit.project.specification import EVENTS
+from gpukit.project.specification import ACTIVITIES, EVENTS
 from gpukit.validate.problem import quoted
 
 # A field of cron: its name, its range, and the names of its values
@@ -64,16 +65,27 @@ def condition(text: str) -> None:
         expressions(f"${{{{ {text} }}}}")
 
 
-def event(text: str) -> None:
-    meant = "" if text in EVENTS.split() else alike(text, EVENTS.split())
-    if meant:  # GitHub adds events
-        raise ValueError(f"there is no event {text}, but there is {meant}")
+def similar(kind: str, known: list[str], text: str) -> None:
+    meant = "" if text in known else alike(text, known)
+    if meant:  # GitHub adds others
+        raise ValueError(f"there is no {kind} {text}, but there is {meant}")
+
+
+HERE = re.compile(r"((?<!<)<<-?\s*[\"']?([A-Za-z_]\w*)[\"']?[^\n]*)\n(?:.*\n)*?\s*\2(?=\s|$)")  # a here-document
+QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|(?<!\S)#[^\n]*")  # or a comment
 
 
 def shell(text: str, program: str = "bash") -> None:
     """A script that the shell can read. Expressions of a workflow stand for words."""
-    if "\n" not in text.strip() and re.search(r"\s\\ +-", re.sub(r"'[^']*'|\"[^\"]*\"", "", text)):
+    plain = QUOTED.sub("x", HERE.sub(r"\1", text))
+    if "\n" not in text.strip() and re.search(r"\s\\ +-", plain):
         raise ValueError("its lines have become one, with `\\` inside: begin it with `|` in the line of its key")
+    if spaced := re.search(r"(?m)^[ \t]*([A-Za-z_]\w*) += *(?!=)", plain):
+        raise ValueError(f"{spaced[1]} has a space before its `=`, so that it is a program for the shell")
+    for exported in re.findall(r"(?m)(?:^|[;&])[ \t]*export ([^\n;&|(`]*)(?=[\n;&|]|$)", plain):
+        other = [word for word in exported.split() if not re.fullmatch(r"[A-Za-z_]\w*(\+?=.*)?|-\w+|.*\$.*", word)]
+        if other:
+            raise ValueError(f"`export` has {other[0]}, which is no variable: two lines may have become one")
     text = EXPRESSION.sub("x", text)
     try:
         done = subprocess.run(
@@ -87,9 +99,10 @@ def shell(text: str, program: str = "bash") -> None:
 
 
 FORMATS: dict[str, Callable[[str], None]] = {
+    "activity": partial(similar, "activity", ACTIVITIES.split()),
     "condition": condition,
     "cron": cron,
     "bash": shell,
-    "event": event,
+    "event": partial(similar, "event", EVENTS.split()),
     "expressions": expressions,
 }

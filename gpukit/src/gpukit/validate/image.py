@@ -38,6 +38,18 @@ ESSENTIAL = {
 STAGES = ("system", "tools", "torch", "dependencies")  # of the generated Dockerfile; no images have these names
 BASE = re.compile(r"ARG\s+BASE_IMAGE=[\"']?([^\s\"']+)|\$\{BASE_IMAGE:-([^}]+)\}")
 EXPANDED = ("ADD", "COPY", "ENV", "EXPOSE", "FROM", "LABEL", "USER", "VOLUME", "WORKDIR")  # BuildKit replaces variables
+# How instructions begin, and what they need (BuildKit's frontend/dockerfile/instructions/parse.go, read 2026-11-27)
+FORMS = {
+    "EXPOSE": (r"\d|\S*\$", "the number of a port"),
+    "HEALTHCHECK": (r"(?i)(--\S+\s+)*(none\s*$|cmd\s+\S)", "CMD before the command"),
+    "SHELL": (r"\[", '["bash", "-c"]'),
+    "WORKDIR": (r"\S", "a folder"),
+}
+WITHOUT_VALUE = "readonly ro readwrite rw required"  # fields of RUN --mount (commands_runmount.go there)
+# What nobody but root can do: these refused it when tried (Debian 13's passwd and adduser, 2026-11-27)
+ROOT = "addgroup adduser groupadd groupmod useradd usermod"
+# What the base images do not have, and what to do instead
+ABSENT = {"sudo": "remove it: RUN is root before the line with USER", "conda": "name the packages in pyproject.toml"}
 UNENDED = "<<"  # in place of an instruction: a here-document without its end
 CONTINUES = "\\"  # and one that runs into the next one
 CONTINUED = re.compile(rf"({INSTRUCTIONS.replace(' ', '|')})\s")
@@ -82,15 +94,7 @@ def instructions(text: str) -> list[Instruction]:
 def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str, Any]) -> Iterator[Problem]:
     """`args`: the build arguments that the configurations pass, each with the files that do."""
     steps = instructions(located(DOCKERFILE, project).read_text(encoding="utf-8-sig"))
-    problem = (
-        misspelled(steps)
-        or wrong_form(steps)
-        or wrong_flag(steps)
-        or unreadable(steps)
-        or wrong_stage(steps)
-        or undefined(steps)
-    )
-    if problem:
+    if problem := mistake(steps):
         yield problem
         return
     yield from arguments(steps, args)
@@ -120,10 +124,15 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     yield from entrypoint(steps)
     yield from copies(project, steps, stack)
     yield from search_path(steps)
-    apt = located("apt.txt", project)
-    yield from packages(steps, apt.read_text(encoding="utf-8", errors="replace") if apt.is_file() else "")
+    yield from packages(project, steps)
     yield from installs(steps, stack)
     yield from architectures(steps, stack)
+
+
+def mistake(steps: list[Instruction]) -> Problem | None:
+    """The first thing for which a build refuses a Dockerfile, whatever it is for."""
+    checks = (misspelled, wrong_form, wrong_flag, unreadable, wrong_stage, undefined)
+    return next(filter(None, (check(steps) for check in checks)), None)
 
 
 def misspelled(steps: list[Instruction]) -> Problem | None:
@@ -162,6 +171,10 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
             return at(step, "FROM has a space in its image", "write FROM IMAGE AS NAME")
         elif step.name in ("COPY", "ADD") and len(words) < 2 and not step.rest.startswith("["):
             return at(step, f"{step.name} needs what it copies and where to", "add the place, such as `./`")
+        elif step.name in ("COPY", "ADD") and len(words) > 2 and not re.search(r"[/$\"'\]}]$|^\.\.?$|<<", words[-1]):
+            return at(step, f"{step.name} of several files needs a folder", f"write `{words[-1]}/`")
+        elif step.name in FORMS and not re.match(FORMS[step.name][0], step.rest):
+            return at(step, f"{step.name} is {step.rest or 'empty'}", f"write {FORMS[step.name][1]}")
     return None
 
 
@@ -201,6 +214,10 @@ def wrong_flag(steps: list[Instruction]) -> Problem | None:
             name, _, value = flag[2:].partition("=")
             pairs = [field.partition("=")[::2] for field in value.split(",")] if name == "mount" else []
             fields = dict(pairs)
+            lacks = [field for field, given in pairs if not given and "$" not in field]
+            if lacks and lacks[0] not in WITHOUT_VALUE.split():
+                what = f"the field {lacks[0] or 'after a comma, or after --mount,'} of a mount has no value"
+                return at(step, what, "write --mount=NAME=VALUE,NAME=VALUE, without spaces")
             asked = [(name, INSTRUCTION_FLAGS[step.name], f"{step.name} has no flag --{name}")]
             asked += [(key, RUN_MOUNT, f"a mount has no field `{key}`") for key in fields]
             for word, known, what in asked:
@@ -216,22 +233,33 @@ def wrong_flag(steps: list[Instruction]) -> Problem | None:
 
 
 def undefined(steps: list[Instruction]) -> Problem | None:
-    """A variable that only resembles one of ARG or ENV, or that FROM does not see. Those of RUN are the shell's."""
+    """A variable that only resembles one of ARG or ENV, or an ARG of another stage. Others of RUN are the shell's."""
     known: dict[str, Instruction] = {}
     for step in steps:
         if step.name in ("ARG", "ENV"):
             known = dict.fromkeys(re.findall(r"(?<!\S)(\w+)", step.rest), step) | known
-    first = next((step.line for step in steps if step.name == "FROM"), 0)
+    scope: set[str] = set()
+    above = scope  # the first FROM, and seen by FROM only
+    stages: dict[str, set[str]] = {}
     for step in steps:
-        for name in re.findall(r"\$\{?([A-Za-z_]\w*)", step.rest) if step.name in EXPANDED else ():
-            meant = alike(name, known, 0.9)
-            if PREDEFINED.fullmatch(name):
-                continue
-            if meant and name not in known:
+        text = re.sub(r"'[^']*'", "", step.rest) if step.name == "RUN" else step.rest
+        used = re.findall(r"\$\{?([A-Za-z_]\w*)", text) if step.name in (*EXPANDED, "RUN") else []
+        for name in [name for name in used if not PREDEFINED.fullmatch(name)]:
+            meant = alike(name, known, 0.9) if name not in known and step.name != "RUN" else ""
+            of_shell = step.name == "RUN" and re.search(rf"(?<![\w${{]){name}\b", text)
+            if meant:
                 return at(step, f"there is no variable `{name}`", f"did you mean `{meant}`?")
-            if step.name == "FROM" and name in known and known[name].line > first:
+            if step.name == "FROM" and name in known and name not in above:
                 what = f"FROM does not see {name}, which a stage declares (line {known[name].line})"
                 return at(step, what, f"write `ARG {name}` above the first FROM")
+            if step.name != "FROM" and name in known and known[name].name == "ARG" and not (name in scope or of_shell):
+                what = f"{name} is not declared in this stage, but in line {known[name].line}"
+                return at(step, what, f"write `ARG {name}` in this stage, above")
+        if step.name == "FROM":
+            words = [word for word in step.rest.split() if not word.startswith("--")]
+            scope = stages[words[-1]] = {*stages.get(words[0], ())}
+        elif step.name in ("ARG", "ENV"):
+            scope |= {*re.findall(r"(?<!\S)(\w+)", step.rest)}
     return None
 
 
@@ -269,20 +297,23 @@ def wrong_stage(steps: list[Instruction]) -> Problem | None:
             return at(step, f"no stage before this line is named `{source}`", remedy)
         if step.name == "FROM" and len(words) == 3:
             names.append(words[2])
-    return None if names else Problem(DOCKERFILE, "", "has no stages", RESTORE)
+    return None if any(step.name == "FROM" for step in steps) else Problem(DOCKERFILE, "", "has no FROM", RESTORE)
 
 
 def arguments(steps: list[Instruction], args: Mapping[str, list[str]]) -> Iterator[Problem]:
     declared = {word.partition("=")[0] for step in steps if step.name == "ARG" for word in step.rest.split()}
-    for arg, names in {**args, "USER_UID": ["every start"], "USER_GID": ["every start"]}.items():
+    missing: list[str] = []
+    for arg, names in {**args, "USER_UID": [], "USER_GID": []}.items():
         if arg in declared or PREDEFINED.fullmatch(arg):
             continue
-        if arg in args and len(names) == 1:
+        if len(names) == 1:
             what = "is not declared in the Dockerfile, so that it has no effect"
             yield Problem(names[0], f"/build/args/{arg}", what, f"add `ARG {arg}` there, or remove it")
         else:
-            what = f"does not declare the build argument {arg}, passed by {' and '.join(names)}"
-            yield Problem(DOCKERFILE, "", what, f"add `ARG {arg}` to the stage that uses it")
+            missing.append(arg)
+    if missing:
+        what = f"does not declare the build argument {' and '.join(missing)}, which a start passes"
+        yield Problem(DOCKERFILE, "", what, f"add `ARG {missing[0]}` to the stage that uses it")
 
 
 def ignored(project: Path) -> Iterator[Problem]:
@@ -309,7 +340,7 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
             if pattern.startswith("../"):
                 what = f"{source} is outside of the project, and a build can only copy from inside it"
                 yield at(step, what, "copy it into the project, or mount it")
-            elif not re.search(r"[*?]", pattern) and not (project / pattern).exists():
+            elif not (project / re.sub(r"[^/]*[*?].*", "", pattern)).exists() and pattern != "vendor/*.whl":
                 yield Problem(pattern, "", f"is missing, and the Dockerfile copies it (line {step.line})", RESTORE)
             elif excluded(pattern.replace("*", "x"), rules):
                 kept.append((source, step.line))
@@ -384,12 +415,15 @@ def search_path(steps: list[Instruction]) -> Iterator[Problem]:
             yield at(step, "the programs of the base image are not on this PATH", "end it with `:$PATH`")
 
 
-def packages(steps: list[Instruction], apt: str) -> Iterator[Problem]:
-    """apt-get as a user, with a question, or without the lists of packages; the base images have no sudo either."""
+def packages(project: Path, steps: list[Instruction]) -> Iterator[Problem]:
+    """apt-get as a user, with a question, or without the lists of packages; the base images have no sudo or conda."""
     user = "root"
     has_lists = False
     defaults = dict(re.findall(r"(\w+)=(\S+)", " ".join(step.rest for step in steps if step.name == "ARG")))
-    has_sudo = any(re.search(r"install [^&|;]*\bsudo\b", step.rest) for step in steps) or "sudo" in apt.split()
+    texts = [located(name, project) for name in ("apt.txt", ".env")]
+    apt, env = [path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "" for path in texts]
+    own_base = re.search(r"(?m)^(export )?BASE_IMAGE=\S", env)
+    named = [apt, *(re.sub(rf"{COMMAND}({'|'.join(ABSENT)})\b", "", step.rest) for step in steps)]
     for step in final(steps):
         if step.name == "USER":
             user = re.sub(r"\$\{?(\w+)\}?", lambda match: defaults.get(match[1], match[0]), step.rest)
@@ -400,18 +434,21 @@ def packages(steps: list[Instruction], apt: str) -> Iterator[Problem]:
         updates = re.search(r"\bapt(-get)? .*\bupdate\b|\| *(sudo )?(-\S+ )*(ba)?sh\b", command)
         has_lists = has_lists or (bool(updates) and not own_lists)
         installs = re.search(rf"{COMMAND}apt(?:-get)? (?:-\S+ )*install\b(?!.*\.deb\b)[^&|;]*", command)
-        if not has_sudo and re.search(rf"{COMMAND}sudo\b", command):
-            yield at(step, "the image has no sudo, and RUN is root before the line with USER", "remove sudo")
+        other = re.search(rf"{COMMAND}({'|'.join(ABSENT)})\b", command)
+        if other and not own_base and other[1] not in " ".join(named).lower():  # nor what installs it
+            yield at(step, f"the image has no {other[1]}", ABSENT[other[1]])
             return
         what = ""
-        if installs and user not in ("root", "0"):
-            what = f"apt-get needs root, and the user is {user} here"
+        as_root = installs or re.search(rf"{COMMAND}({ROOT.replace(' ', '|')})\b", command)
+        if as_root and user not in ("root", "0"):
+            what = f"{'apt-get' if installs else as_root[1]} needs root, and the user is {user} here"
         elif installs and not own_lists and not has_lists:
             what = "apt-get knows no packages without `apt-get update`"
         elif installs and not re.search(r"\s(-[a-z]*y|--yes|--assume-yes|-qq)|Assume-Yes|yes \|", command):
             what = "apt-get asks before it installs what these packages need, and a build cannot answer: it needs -y"
         if what:
-            yield at(step, what, "list the packages in apt.txt instead")
+            remedy = "list the packages in apt.txt" if installs else "do it above the line with USER"
+            yield at(step, what, f"{remedy} instead")
             return
 
 

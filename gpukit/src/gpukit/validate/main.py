@@ -109,14 +109,14 @@ def relocated(text: str, project: Path) -> str:
 class Validation:
     """One check of one project: what was read, what was found, and what could not be checked."""
 
-    def __init__(self, project: Path, wheel: bool = False) -> None:
+    def __init__(self, project: Path, wheel: bool = False, unreadable: Iterable[str] = ()) -> None:
         self.project = project.absolute()
         self.wheel = wheel
         self.read: list[str] = []
         self.skipped: list[str] = []
         self.found: list[Problem] = []
         self.notices: list[str] = []
-        self.unreadable: set[str] = set()
+        self.unreadable = {*unreadable}
         self.loaded: dict[tuple[str, ...], Any] = {}
         modules = {name: self.module(name, what) for name, what in PARTS.items()}
         self.jsonschema = modules["jsonschema"]
@@ -132,7 +132,7 @@ class Validation:
 
     def problems(self) -> list[Problem]:
         self.add(files.texts, self.project)
-        self.unreadable = {problem.file for problem in self.found}
+        self.unreadable |= {problem.file for problem in self.found}
         self.scripts()
         stack = self.content(STACK, devcontainer.strict, "stack")
         self.add(rules.targets, stack)
@@ -153,7 +153,8 @@ class Validation:
             self.add(files.kept_out, self.project)  # `adopt` says how to add what the repository's own rules ignore
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:
-            self.add(files.requirements, self.project)
+            self.add(files.requirements, self.project, pyproject)
+            self.add(files.marks, self.project, pyproject)
             self.notices += source.undeclared(self.project, pyproject, scripts)
         self.compare_with_stack(configs, pyproject, stack)
         if self.yaml and not is_adopted(self.project):
@@ -329,16 +330,18 @@ class Validation:
                 self.add(files.mount_sources, self.project, raw, config, stack)
 
     def mistyped(self) -> None:
-        """A mistyped word of the template where nothing else is wrong; what others say of that word is its effect."""
+        """Mistyped words of the template where nothing else is wrong. What others say without these files is kept."""
+        causes = []
         for name in files.generated(self.project):
-            if name in files.PROSE or not self.sound(name, True):
+            if name in files.PROSE or name in self.unreadable or not self.sound(name, True):
                 continue
             found = written.mistyped(self.path(name).read_text(encoding="utf-8-sig"))
             if found:
                 number, word, meant = found
                 what = f"`{word}` differs from the template's word in one letter"
-                self.found = [each for each in self.found if not is_effect(each.what, name, word, meant)]
-                self.found.append(Problem(name, f"line {number}", what, f"did you mean `{meant}`?"))
+                causes.append(Problem(name, f"line {number}", what, f"did you mean `{meant}`?"))
+        if causes:
+            self.found = Validation(self.project, self.wheel, {each.file for each in causes}).problems() + causes
 
     def compose(self, configs: Mapping[str, Any]) -> None:
         from gpukit.validate import compose
@@ -407,13 +410,8 @@ class Validation:
 def same_cause(problem: Problem) -> tuple[str, ...]:
     """Equal for problems with one cause: in items of a list, and in services that share what is written once."""
     place = re.sub(r"^/services/[^/]+/", "", problem.place)
-    return (*problem._replace(place=re.sub(r"/\d+(?=/|$)", "/*", place)),)
-
-
-def is_effect(what: str, file: str, word: str, meant: str) -> bool:
-    """Whether a problem of another file is about a mistyped word, or misses the one that was meant."""
-    words = re.findall(r"[A-Za-z_]+", what)
-    return word in words or (file in what and meant in words)
+    remedy = re.sub(r"/services/[^/]+/", "", problem.remedy)
+    return (*problem._replace(place=re.sub(r"/\d+(?=/|$)", "/*", place), remedy=remedy),)
 
 
 def within(place: str, other: str) -> bool:

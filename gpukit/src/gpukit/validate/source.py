@@ -40,7 +40,7 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
     for name in [name for name in generated(project) if name != "README.md"]:
         text = located(name, project).read_text(encoding="utf-8", errors="replace")
         for module in STARTED.findall(text):
-            if module.partition(".")[0] == package:
+            if alike(module.partition(".")[0], [package], 1):  # such as without its underscore
                 starts.setdefault(module, []).append(name)
     if (source / package).is_dir():
         for module, names in starts.items():
