@@ -221,6 +221,8 @@ def condition(text: str | None, names: set[str] | None = None) -> Any:
             if node.func.id == "text":
                 patterns = [ast.literal_eval(each) for each in node.args]
                 for each in patterns:
+                    if not each.isprintable():  # such as a backspace, which YAML reads where double quotes have \b
+                        raise FaultError(f"{each!r} has a character that cannot be printed")
                     re.compile(each, FLAGS)
                 return ["text", *patterns]
             return [node.func.id, compiled(node.args[0])]
@@ -284,10 +286,7 @@ def compiled() -> dict[str, Any]:
     common = data.pop("common")
     causes = {id: cause(entry) for entries in data.values() for id, entry in entries["causes"].items()}
     signs = {entry["id"]: sign(entry, topic) for topic in common["topics"] for entry in data[topic].get("signs", ())}
-    facts = {
-        name: {"test": condition(entry["test"]), "if_true": entry["if_true"], "if_false": entry["if_false"]}
-        for name, entry in common["facts"].items()
-    }
+    facts = {name: {**entry, "test": condition(entry["test"])} for name, entry in common["facts"].items()}
     rest = {name: common[name] for name in ("figures", "values", "looks", "steps")}
     in_text = [{**each, "text": [each["text"], *anchors(each["text"])]} for each in common["in_text"]]
     lines = {name: "|".join(texts({"text": each})) for name, each in common["lines"].items()}

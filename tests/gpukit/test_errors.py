@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from catalogue import knowledge, support
-from gpukit.errors.conditions import Case, holds, reason
+from gpukit.errors.conditions import PREDICATES, Case, holds, reason
 from gpukit.errors.diagnose import LIKELY, MAX_CAUSES, NOTHING, UNKNOWN, diagnose, engine_matters
 from gpukit.errors.machine import Card, Engine, Machine, Torch, from_json, machine_in_text
 from gpukit.errors.reading import MAX_TEXT, NotTextError, joined, read
@@ -145,6 +145,7 @@ def test_an_anchor_is_in_every_text_that_the_pattern_matches():
         ("wsll", "wsll is neither a fact"),
         ("machine.gpu", "does not describe machine.gpu"),
         ("text('(')", "missing )"),
+        ("text('\bword')", "cannot be printed"),
         ("wsl and", "invalid syntax"),
         ("later(wsl)", "neither a function"),
         ("1 + 1", "not allowed"),
@@ -168,6 +169,21 @@ def test_the_machine_decides():
     assert diagnose(text, new).causes[0].because and not diagnose(text).causes[0].because
     ids = [[found.cause.id for found in diagnose(text, machine).causes] for machine in (new, old)]
     assert "no-kernel-older-card" not in ids[0] and "no-kernel-newer-card" not in ids[1]
+
+
+@pytest.mark.parametrize(
+    ("capability", "arches", "has", "below"),
+    [
+        ("7.5", ("sm_80", "sm_120"), False, True),
+        ("8.9", ("sm_80", "sm_120"), True, False),
+        ("12.0", ("sm_80", "compute_90"), False, False),
+        ("7.5", (), None, None),
+        (None, ("sm_80",), None, None),
+    ],
+)
+def test_a_card_and_the_architectures_of_torch(capability, arches, has, below):
+    case = Case("", Machine(gpus=(Card("", capability),), torch=Torch(arch_list=arches)))
+    assert (PREDICATES["torch_has_kernels"](case), PREDICATES["card_below_kernels"](case)) == (has, below)
 
 
 OUT_OF_MEMORY = (
@@ -240,6 +256,8 @@ def test_every_card_of_the_catalogue_has_its_capability_by_name():
     [
         ("wsl", True, "this is WSL"),
         ("not wsl", False, ""),
+        ("not windows", True, ""),
+        ("not no_gpu", True, "the machine has a GPU"),
         ("container", None, ""),
         ("wsl and container", None, ""),
         ("wsl or container", True, "this is WSL"),

@@ -97,7 +97,8 @@ def _reasons(condition: Any, case: Case, wanted: bool) -> list[str]:
         return [f'the text has "{quoted[:QUOTED]}"']
     if name == "fact":
         fact = data("knowledge")["facts"][parts[0]]
-        return [worded(fact["if_true" if wanted else "if_false"], PROJECT, values(case))]
+        said = fact.get("if_true" if wanted else "if_false")
+        return [worded(said, PROJECT, values(case))] if said else []
     if name in COMPARISONS and parts[0][0] == "machine":
         says = data("knowledge")["values"].get(parts[0][1])
         if says and name in WORDS:
@@ -208,17 +209,22 @@ def torch_older_than_card(case: Case) -> bool | None:
 
 def torch_has_kernels(case: Case) -> bool | None:
     """Whether torch's list of architectures has one that runs on the GPU: of its generation, and not newer than it."""
-    capability = case.machine.capability
-    arches = case.machine.torch.arch_list
-    if not capability or not arches:
-        return None
-    number = version(capability)
-    digits = [re.sub(r"\D", "", arch.partition("sm_")[2]) for arch in arches]
-    return any(
-        (int(each[:-1]), int(each[-1:])) <= number[:2] and int(each[:-1]) == number[0] for each in digits if each
-    )
+    card, kernels = _card_and_kernels(case)
+    return any(each <= card and each[0] == card[0] for each in kernels) if card and kernels else None
+
+
+def card_below_kernels(case: Case) -> bool | None:
+    """Whether the GPU is older than all of torch's list of architectures."""
+    card, kernels = _card_and_kernels(case)
+    return card < min(kernels) if card and kernels else None
+
+
+def _card_and_kernels(case: Case) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The GPU's compute capability, and those of torch's list of architectures; empty if unknown."""
+    digits = [re.sub(r"\D", "", arch.partition("sm_")[2]) for arch in case.machine.torch.arch_list or ()]
+    return version(case.machine.capability or ""), [(int(each[:-1]), int(each[-1])) for each in digits if each]
 
 
 PREDICATES: dict[str, Callable[[Case], bool | None]] = {
-    each.__name__: each for each in (cuda_above_driver, torch_older_than_card, torch_has_kernels)
+    each.__name__: each for each in (cuda_above_driver, torch_older_than_card, torch_has_kernels, card_below_kernels)
 }

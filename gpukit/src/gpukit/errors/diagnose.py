@@ -170,9 +170,10 @@ def diagnose(
     if possible:
         return _answer(possible, text)
     noted = {hit.number for hit in hits}
-    others = [whole.lines[number] for number in whole.alarms if number not in noted]
-    only_notes = notes and all(any(hit.sign.matches(line) for hit in hits) for line in others)
-    return Diagnosis(NOTHING, notes) if only_notes else Diagnosis(UNKNOWN)
+    for hit in hits:
+        for match in hit.sign.find(text, whole.lower):
+            noted.update(range(whole.number(match.start()), whole.number(match.end()) + 1))
+    return Diagnosis(NOTHING, notes) if notes and noted.issuperset(whole.alarms) else Diagnosis(UNKNOWN)
 
 
 def engine_matters(text: str) -> bool:
