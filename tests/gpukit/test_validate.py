@@ -318,6 +318,7 @@ BROKEN = {
     "/services/mlflow/ports/0": (COMPOSE, "127.0.0.1:${MLFLOW_PORT:-5000}:5000", "${MLFLOW_PORT:-5000}:5000"),
     "/services/mlflow/build": (COMPOSE, "dockerfile_inline: |", "labels: |"),
     "names the service mlflow": (COMPOSE, "\n  mlflow:", "\n  mlflows:"),
+    "service mlflow, which is not here": (COMPOSE, "\n  mlflow:", "\n  tracking-server:"),
     "ml is not declared": (COMPOSE, "\n  dev:\n", "\n  dev:\n    depends_on: [ml]\n"),
     "cache is not declared": (COMPOSE, "    volumes:\n", "    volumes:\n      - cache:/cache\n"),
     "is not external": (COMPOSE, "    external: true\n", ""),

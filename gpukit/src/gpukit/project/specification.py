@@ -216,6 +216,7 @@ SKYPILOT = {
     ),
     "/file_mounts/*": "name source store persistent mode type config",
 }
+
 # monitoring/alerts.yml: https://prometheus.io/docs/prometheus/latest/configuration/recording_rules/ (read 2026-11-26)
 PROMETHEUS = {
     "": "groups",

@@ -280,10 +280,13 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     with contextlib.suppress(ConfigError):
         for variable, value in env_file(project / HOST_ENV):
             host = re.match(r"https?://([A-Za-z][\w-]*)(?=[:/]|$)", value or "")
-            meant = alike(host[1], services) if host and host[1] not in services else ""
-            if host and meant:  # any other may be a machine in the network
+            if not host or host[1] in services:
+                continue
+            meant = alike(host[1], services)
+            if meant or variable.lower().startswith(host[1]):  # any other may be a machine in the network
                 what = f"{variable} in {HOST_ENV} names the service {host[1]}, which is not here"
-                yield Problem(COMPOSE, "/services", what, f"rename {meant}, or change {variable}")
+                remedy = f"rename {meant}" if meant else "add it"
+                yield Problem(COMPOSE, "/services", what, f"{remedy}, or change {variable}")
 
 
 def private(project: Path, file: str) -> bool:
