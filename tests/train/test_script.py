@@ -218,8 +218,8 @@ def test_no_process_waits_for_one_that_ended(how: str, trainee) -> None:
     assert time.monotonic() - since < 60, err
     if "Memory" in how:
         assert "Out of memory" in err
-    else:
-        assert "Another process of this run has ended" in err
+    else:  # torchrun may end rank 0 before it has noticed
+        assert "Another process of this run has ended" in err or "closing signal" in err
     still_whole(saved)
 
 
