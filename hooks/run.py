@@ -77,12 +77,12 @@ def put_wheel(project: Path) -> int:
 
 def summarize(project: Path) -> int:
     """Print what the update has changed."""
-    from gpukit.host import driver
+    from gpukit.host import facts
     from gpukit.project.messages import RefusalError
     from gpukit.update import summary
 
     with contextlib.suppress(RefusalError):  # no git
-        print(summary.compare(project, driver.driver(), driver.jetson()).text("hook"), flush=True)
+        print(summary.compare(project, facts.driver(), facts.jetson_release()).text("hook"), flush=True)
     return PASSED
 
 

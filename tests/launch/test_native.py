@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 
 from gpukit.cli import main as cli
-from gpukit.host import memory
+from gpukit.host import facts, memory
 from gpukit.host.cards import data
 from gpukit.host.facts import arch
 from gpukit.host.project import Project
@@ -299,10 +299,12 @@ CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12
 
 
 @pytest.mark.parametrize(("text", "version"), [(OPEN, "580.95.05"), (CLOSED, "535.183.01"), ("what?\n", "")])
-def test_the_loaded_driver(tmp_path: Path, text: str, version: str) -> None:
+def test_the_loaded_driver(tmp_path: Path, text: str, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "WSL_DEVICE", str(tmp_path / "no-dxg"))
+    monkeypatch.setattr(facts, "DRIVER", str(tmp_path / "version"))
+    assert native.driver() is None
     (tmp_path / "version").write_text(text)
-    assert native.driver(tmp_path / "version") == version
-    assert native.driver(tmp_path / "none", tmp_path / "no-dxg") is None
+    assert native.driver() == version
 
 
 @pytest.mark.parametrize(
@@ -434,7 +436,7 @@ def test_what_is_about_containers_is_refused(fresh: Native, command: str) -> Non
 
 def test_a_gpu_project_without_a_gpu_says_so(tmp_path: Path, indexes: Path) -> None:
     found = Native(tmp_path, indexes, cpu=False)
-    if native.driver() is None and not native.jetson():
+    if native.driver() is None and not native.jetson_release():
         assert "--native --cpu" in found.refused("run", "--", "true")
 
 

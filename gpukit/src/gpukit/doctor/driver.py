@@ -10,8 +10,7 @@ from gpukit.errors.known import diagnosed, lookup
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.cards import Card, cards, jetson
-from gpukit.host.driver import FIRST_JETPACK_7
-from gpukit.host.facts import TEGRA, WSL_DEVICE
+from gpukit.host.facts import FIRST_JETPACK_7, TEGRA, WSL_DEVICE
 from gpukit.host.process import Result
 from gpukit.host.stacks import wheel_for
 from gpukit.project.stack import Stack, version

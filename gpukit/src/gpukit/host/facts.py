@@ -16,7 +16,7 @@ from typing import Any
 
 from gpukit.errors.machine import Card, Engine, Machine, Torch, capability
 from gpukit.host import cards, choice, podman
-from gpukit.host.process import SHORT_TIMEOUT, Background, Result, nvidia_smi, run
+from gpukit.host.process import LONG_TIMEOUT, SHORT_TIMEOUT, Background, Result, nvidia_smi, run
 from gpukit.project.location import located
 from gpukit.project.stack import FILE, Stack, StackError, load
 
@@ -31,6 +31,7 @@ DRIVER = "/proc/driver/nvidia/version"
 CARDS = "/proc/driver/nvidia/gpus"
 PCI = "/sys/bus/pci/devices"
 PCI_NAMES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
+FIRST_JETPACK_7 = 38  # Jetson Linux R38, with driver 580 and newer; R36 is JetPack 6, with driver 540
 IN_CONTAINER = ("/.dockerenv", "/run/.containerenv", "/etc/gpukit")
 # Packages that a diagnosis can depend on; others are not reported.
 PACKAGES = re.compile(
@@ -152,8 +153,12 @@ def selinux() -> str:
 
 def jetson() -> str:
     """The release of Jetson Linux, such as 36.4.3; empty elsewhere."""
-    release = text(TEGRA)
-    return "" if release is None else ".".join(map(str, cards.jetson(release))) or "unknown"
+    return ".".join(map(str, jetson_release())) or ("unknown" if Path(TEGRA).exists() else "")
+
+
+def jetson_release() -> tuple[int, ...]:
+    """The same as numbers, such as (36, 4, 3)."""
+    return cards.jetson(text(TEGRA) or "")
 
 
 def _memory() -> float | None:
@@ -171,6 +176,23 @@ def _shared() -> float | None:
 # GPUs and their driver
 
 
+def driver() -> str | None:
+    """The version of the loaded NVIDIA driver, "" if it does not tell; None without one. In WSL, that of Windows."""
+    loaded = text(DRIVER)
+    if loaded is not None:
+        return _version_in(loaded) or ""
+    if not Path(WSL_DEVICE).exists():
+        return None
+    asked = run([nvidia_smi(), "--query-gpu=driver_version", "--format=csv,noheader"], LONG_TIMEOUT)
+    return asked.out.split("\n")[0].strip() if asked.code == 0 else None
+
+
+def _version_in(loaded: str) -> str | None:
+    """The version of the driver in the kernel's file about it."""
+    number = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", loaded)
+    return number[0] if number else None
+
+
 def _driver(machine: Machine, smi: Result) -> dict[str, Any]:
     """The GPUs and the driver: from nvidia-smi, otherwise from the kernel's files and the PCI bus."""
     loaded = text(DRIVER)
@@ -178,8 +200,7 @@ def _driver(machine: Machine, smi: Result) -> dict[str, Any]:
     found = [Card(row[0].strip(), _number(row[2]), _gigabytes(row[3])) for row in rows if len(row) == 4]
     driver = next((_number(row[1]) for row in rows if len(row) == 4 and _number(row[1])), None)
     if driver is None and loaded is not None:
-        number = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", loaded)
-        driver = number[0] if number else None
+        driver = _version_in(loaded)
     if driver is None and loaded is None and smi.code is None and not smi.timed_out:
         driver = "" if machine.system in ("linux", "wsl") and not machine.jetson else None
     if not any(card.capability for card in found):

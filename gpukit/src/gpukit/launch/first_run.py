@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpukit.host import facts, uv
-from gpukit.host.driver import driver, jetson
 from gpukit.host.engine import Engine
 from gpukit.host.preflight import refusal
 from gpukit.host.project import Project
@@ -152,7 +151,7 @@ def of_driver(project: Project) -> str:
     """Why this machine's GPU cannot be used without a container; "" if it can."""
     try:
         uv.program(project.env)
-        native.gpu_serves(Environment(project), driver(), jetson())
+        native.gpu_serves(Environment(project), facts.driver(), facts.jetson_release())
     except RefusalError as refused:
         return reason(refused)
     return ""

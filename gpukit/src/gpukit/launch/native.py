@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import queue
-from gpukit.host.driver import FIRST_JETPACK_7, driver, jetson
 from gpukit.host.engine import foreground, stream
-from gpukit.host.facts import arch
+from gpukit.host.facts import FIRST_JETPACK_7, arch, driver, jetson_release
 from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
 from gpukit.image import guard
@@ -119,7 +118,7 @@ def ready(project: Project, fresh: bool = False, here: bool = True, exact: bool 
     environment = Environment(project)
     os.chdir(project.code)
     if here:
-        gpu_serves(environment, driver(), jetson())
+        gpu_serves(environment, driver(), jetson_release())
         if environment.gpu and chooses(project):
             project.gpu_is_chosen()
     if not project.dry:

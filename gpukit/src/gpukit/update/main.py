@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from gpukit.host.driver import driver, jetson
+from gpukit.host.facts import driver, jetson_release
 from gpukit.host.git import unmerged
 from gpukit.project import support
 from gpukit.project.location import located, place
@@ -122,7 +122,7 @@ def look(project: Path, folder: Path, options: Any, renew: Renew) -> Look | None
     entries = unmerged(copy)
     conflict = any(entry.endswith(f"\t{summary.PYPROJECT}") for entry in entries)
     wheels = renew(copy) if summary.needs_other_wheels(copy) and not conflict else ""
-    found = summary.compare(copy, driver(), jetson(), wanted, wheels)
+    found = summary.compare(copy, driver(), jetson_release(), wanted, wheels)
     if not found.lines:
         say("Nothing changes: the answers are the same.")
         return None

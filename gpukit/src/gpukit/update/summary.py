@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpukit.host.driver import FIRST_JETPACK_7
+from gpukit.host.facts import FIRST_JETPACK_7
 from gpukit.host.git import attempt, git, names, status, unmerged
 from gpukit.project import pyproject
 from gpukit.project.location import located, place
