@@ -17,7 +17,7 @@ from gpukit.host.git import attempt, git, sources, status
 from gpukit.project import dependencies
 from gpukit.project.dependencies import Line
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
-from gpukit.project.messages import RefusalError
+from gpukit.project.messages import RefusalError, some
 from gpukit.project.modules import NEEDS, PACKAGES, SHARED
 from gpukit.validate import image
 
@@ -119,9 +119,8 @@ def refuse(root: Path) -> None:
         raise RefusalError(f"The repository has no commit yet: `{COMMIT}` first.", id="adopt-dirty")
     changed = [name for name, letters in status(root).items() if letters != "??" or name not in kept]
     if changed:
-        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise RefusalError(
-            f"Commit or stash your changes first, so that you see what adopting adds: {', '.join(changed[:5])}{more}.",
+            f"Commit or stash your changes first, so that you see what adopting adds: {some(changed)}.",
             id="adopt-dirty",
         )
 
@@ -142,9 +141,8 @@ def refuse_workspace(root: Path) -> None:
     if not own and not members:
         members = sorted(path.parent.name for path in root.glob("*/requirements.txt"))
     if len(members) > 1 and (workspace or not own):
-        shown = ", ".join(members[:5]) + (f" and {len(members) - 5} more" if len(members) > 5 else "")
         raise RefusalError(
-            f"This is a repository of several projects ({shown}): run `gpukit adopt` in the folder of one.",
+            f"This is a repository of several projects ({some(members)}): run `gpukit adopt` in the folder of one.",
             id="adopt-workspace",
         )
 

@@ -25,7 +25,7 @@ from gpukit.plan.index import Indexes, Platform
 from gpukit.project import versions
 from gpukit.project.dependencies import Line, Lines
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
-from gpukit.project.messages import RefusalError, announced, say
+from gpukit.project.messages import RefusalError, announced, say, some
 from gpukit.project.stack import load
 from gpukit.update import record, trial
 
@@ -345,7 +345,7 @@ def undo(root: Path) -> int:
     edited = [path for path in changed if path not in (*committed, *kept)]
     if edited:
         raise RefusalError(
-            f"Nothing was removed: {', '.join(edited[:5])} {'was' if len(edited) == 1 else 'were'} edited. Commit it, "
+            f"Nothing was removed: {some(edited)} {'was' if len(edited) == 1 else 'were'} edited. Commit it, "
             "or move it elsewhere first.",
             id="edited-since-adopt",
         )

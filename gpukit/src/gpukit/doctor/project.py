@@ -8,6 +8,7 @@ from typing import Any
 from gpukit.findings.checks import check
 from gpukit.findings.finding import Finding, passed, problem, skipped
 from gpukit.host.cards import data
+from gpukit.project.messages import some
 from gpukit.project.stack import Stack
 from gpukit.project.support import NOTICE_DAYS
 
@@ -16,15 +17,10 @@ from gpukit.project.support import NOTICE_DAYS
 def merge(probes: Any, stack: Stack) -> Finding:
     """A file with conflict markers is neither valid configuration nor valid code."""
     if files := probes.merge.conflicts:
-        return problem("conflict-markers", _first_files(files), "no conflicts", files=" ".join(files[:5]))
+        return problem("conflict-markers", some(files), "no conflicts", files=" ".join(files[:5]))
     if rejected := probes.merge.rejected:
-        return problem("update-rejected", _first_files(rejected), "no .rej files", files=" ".join(rejected[:5]))
+        return problem("update-rejected", some(rejected), "no .rej files", files=" ".join(rejected[:5]))
     return passed("no conflicts")
-
-
-def _first_files(files: Any) -> str:
-    more = f" and {len(files) - 5} more" if len(files) > 5 else ""
-    return ", ".join(files[:5]) + more
 
 
 @check("base", "Base's support", causes="base-support-ended base-support-ending", project=True, container=True)

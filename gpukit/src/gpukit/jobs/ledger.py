@@ -16,6 +16,7 @@ from gpukit.host import copies, frozen
 from gpukit.host.git import git
 from gpukit.jobs.progress import TAIL, clean, facts_of, number, parse, read, run_folder, run_of
 from gpukit.project.location import located
+from gpukit.project.messages import some
 
 OUTCOMES = ".launch/jobs/outcomes.json"  # of the runs that were compared
 MOST = 1000  # jobs that have ended, if none are named
@@ -192,7 +193,7 @@ def code(job: dict[str, Any]) -> str:
     if job["changed"] is None:
         return job["code"][:7]
     files = [f"{one['path']} +{one['added']}-{one['removed']}" for one in job["changed"]]
-    return ", ".join(files[:2]) + f" and {len(files) - 2} more" * (len(files) > 2)
+    return some(files, 2)
 
 
 def shown(value: Any) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 ANNOUNCED = 2.0  # seconds after which the user should know what a command waits for
 CALLED = "GPUKIT_CALLED"  # how launch was called, where `./launch --host` on another machine called it
@@ -35,6 +35,11 @@ def say(message: str) -> None:
 def enumerated(names: list[str]) -> str:
     """As a sentence names them: "a", "a and b", "a, b, and c"."""
     return ", ".join([*names[:-1], f"and {names[-1]}"]) if len(names) > 2 else " and ".join(names)
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """As a sentence names the first of many: "a, b and 7 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def confirmed(question: str) -> bool:

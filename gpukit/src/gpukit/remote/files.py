@@ -14,7 +14,7 @@ from typing import Any
 
 from gpukit.host import git
 from gpukit.project.location import is_adopted, located
-from gpukit.project.messages import RefusalError, announced, say
+from gpukit.project.messages import RefusalError, announced, say, some
 from gpukit.remote.connection import Host
 from gpukit.remote.there import identify, look, read_file, read_json, walk, write_file, write_json
 
@@ -50,10 +50,6 @@ def amount(files: int, size: int) -> str:
 
 def readable(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{math.ceil(size / 1e3)} kB"
-
-
-def some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def sender(root: Path) -> dict[str, str]:
@@ -95,7 +91,7 @@ def send(host: Host, root: Path, launch: str) -> str:
             if "edited" in answer:
                 names = answer["edited"]
                 raise RefusalError(
-                    f"Edited in {host} since they were sent, or not sent at all: {some(names)}. `{launch} fetch "
+                    f"Edited in {host} since they were sent, or not sent at all: {some(names, 3)}. `{launch} fetch "
                     f"{names[0]}` brings one here; to send yours, delete them there."
                 )
             if "full" in answer:
@@ -111,7 +107,7 @@ def send(host: Host, root: Path, launch: str) -> str:
                 with announced(f"Sending {amount(len(sent), sum(sizes[name] for name in sent))} ..."):
                     _send(root, [name for name in sent if files[name][0] != "link"], process.stdin)
     if answer["kept"]:
-        say(f"Edited in {host}, so it stays there though it is gone here: {some(answer['kept'])}.")
+        say(f"Edited in {host}, so it stays there though it is gone here: {some(answer['kept'], 3)}.")
     if sent or answer["deleted"]:
         deleted = f", {answer['deleted']} deleted" if answer["deleted"] else ""
         say(f"{amount(len(sent), sum(sizes[name] for name in sent))} sent{deleted}.")
@@ -172,9 +168,9 @@ def fetch(host: Host, root: Path, path: str, leave_out: list[str]) -> list[str]:
         located(FETCHED, root).parent.mkdir(mode=0o700, exist_ok=True)
         write_json(located(FETCHED, root), record)
     if outside:
-        say(f"Not fetched, because these links lead out of {inside.parts[0]}: {some(outside)}.")
+        say(f"Not fetched, because these links lead out of {inside.parts[0]}: {some(outside, 3)}.")
     if own:
-        say(f"Not fetched, because other files of that name are here: {some(own)}. Rename yours first.")
+        say(f"Not fetched, because other files of that name are here: {some(own, 3)}. Rename yours first.")
     more = f", {same} are here already" if same else ""
     if left_out := answer["left_out"]:
         more += f", {left_out} checkpoint{'s stay' if left_out > 1 else ' stays'} there (--checkpoints)"

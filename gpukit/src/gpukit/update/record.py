@@ -19,7 +19,7 @@ from typing import Any
 
 from gpukit.host.git import attempt, git, status
 from gpukit.project.location import located
-from gpukit.project.messages import RefusalError
+from gpukit.project.messages import RefusalError, some
 
 SCHEMA = 1
 ASIDE = ".gpukit-update"  # the end of a file's name while it is written
@@ -249,10 +249,9 @@ def refuse_edited(project: Path, record: dict[str, Any], start: str) -> None:
     aside = {f"{name}{ASIDE}" for name in files}
     edited += [name for name in status(project) if name not in files and not (unfinished and name in aside)]
     if edited:
-        more = f" and {len(edited) - 5} more" if len(edited) > 5 else ""
         verb = "were" if len(edited) > 1 else "was"
         raise RefusalError(
-            f"{start} {', '.join(edited[:5])}{more} {verb} edited since. Move your edits elsewhere first; {DISCARD}.",
+            f"{start} {some(edited)} {verb} edited since. Move your edits elsewhere first; {DISCARD}.",
             id="edited-since-update",
         )
 
@@ -293,7 +292,6 @@ def refuse_dirty(project: Path) -> None:
             "The last update is not committed: commit it, or revert it with `./launch update --undo`.",
             id="update-dirty",
         )
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     conflict = any(re.search("U|AA|DD", letters) for letters in found.values())
     remedy = "Resolve the conflicts and commit first" if conflict else "Commit or stash your changes first"
-    raise RefusalError(f"{remedy}: {', '.join(list(found)[:5])}{more}.", id="update-dirty")
+    raise RefusalError(f"{remedy}: {some(list(found))}.", id="update-dirty")
