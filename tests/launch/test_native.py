@@ -33,6 +33,7 @@ from gpukit.host import facts, memory
 from gpukit.host.cards import data
 from gpukit.host.facts import arch
 from gpukit.host.project import Project
+from gpukit.host.refusals import explain
 from gpukit.launch import environment, native
 from gpukit.launch.environment import Environment
 from gpukit.project import messages
@@ -354,7 +355,7 @@ def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.M
     ],
 )
 def test_what_uv_says_becomes_a_sentence(said: str, cause: str, words: str) -> None:
-    refusal = environment.explain(said)
+    refusal = explain(said, "uv failed", kinds=("uv",), native=True)
     assert refusal.id == cause and words in str(refusal)
 
 

@@ -41,15 +41,20 @@ def classify(text: str, kinds: Collection[str] = (), machine: Machine | None = N
 
 
 def explain(
-    text: str, fallback: str, cpu: bool = False, kinds: Collection[str] = (), machine: Machine | None = None
+    text: str,
+    fallback: str,
+    cpu: bool = False,
+    kinds: Collection[str] = (),
+    machine: Machine | None = None,
+    native: bool = False,
 ) -> RefusalError:
-    """The refusal for an engine's error; if its cause is unknown, `fallback` and the engine's last line."""
+    """The refusal for an error of an engine or of uv; if its cause is unknown, `fallback` and the last line."""
     known = classify(text, kinds, machine)
     if known:
-        from gpukit.findings.causes import PROJECT
+        from gpukit.findings.causes import NATIVE, PROJECT
 
         kind, found = known
-        words = found.words(PROJECT)
+        words = found.words(NATIVE if native else PROJECT)
         sentence = f"{words.why} {words.remedy}"
         if kind == "gpu" and cpu and found.cause.id != NO_GPU:  # whose remedy names it
             sentence += WITHOUT_GPU

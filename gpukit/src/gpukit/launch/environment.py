@@ -365,7 +365,9 @@ class Environment:
                 shutil.rmtree(self.path, ignore_errors=True)  # it was created without pip
             code, _ = stream(command, {**env, "UV_OFFLINE": "1"}, keep=self.held)
         if code:
-            raise refusals.unfit_pin(output, self.project.code / "requirements.txt") or explain(output)
+            fallback = "uv could not set up the environment"
+            unfit = refusals.unfit_pin(output, self.project.code / "requirements.txt")
+            raise unfit or refusals.explain(output, fallback, kinds=("uv",), native=True)
 
     def ask(self, *arguments: str, **more: str) -> tuple[int, str, str]:
         """Run uv quietly: its exit status, output, and errors."""
@@ -481,17 +483,3 @@ def configure(path: Path, variables: dict[str, str]) -> None:
     script.write_text(f"{text}\n{exports}", encoding="utf-8")
     rc = f'[ -f ~/.bashrc ] && . ~/.bashrc\n. "{script}"\n'
     (path / "bashrc").write_text(rc, encoding="utf-8")
-
-
-def explain(output: str) -> RefusalError:
-    """What uv's error means."""
-    from gpukit.errors.diagnose import diagnose  # many patterns, and seldom needed
-    from gpukit.findings.causes import NATIVE
-
-    causes = diagnose(output, kinds=("uv",)).causes
-    if causes:
-        words = causes[0].words(NATIVE)
-        return RefusalError(f"{words.why} {words.remedy}", kind="uv", id=causes[0].cause.id, output=output)
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    last = lines[-1] if lines else "no error text"
-    return RefusalError(f"uv could not set up the environment: {last}", output=output)
