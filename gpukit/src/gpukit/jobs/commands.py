@@ -157,11 +157,7 @@ def named(command: list[str], package: str) -> list[str]:
     if not module or not package:
         return command
     arguments = command[module + 1 :]
-    if "--no-resume" in arguments:
-        raise RefusalError(
-            "Omit --no-resume: a job has its own run, so it starts from scratch, and resumes if interrupted."
-        )
-    if any(word == "--name" or word.startswith("--name=") for word in arguments):
+    if records.run_and_arguments(arguments)[0]:
         return command
     return [*command[: module + 1], "--name=job-{job}", *arguments]
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from gpukit.host import frozen, shared
 from gpukit.host.git import git
 from gpukit.jobs.kubectl import Object
-from gpukit.jobs.records import FILES
-from gpukit.jobs.slurm import split
+from gpukit.jobs.records import FILES, run_and_arguments
 from gpukit.project.messages import RefusalError, say
 
 if TYPE_CHECKING:
@@ -90,9 +89,7 @@ def program(job: Object, command: list[str], package: str, name: str) -> list[st
     if command[1:3] != ["-m", f"{package}.train"]:
         container["args"] = literal(command[1:])
         return command
-    run, arguments = split(command[3:])
-    if "--no-resume" in arguments:
-        raise RefusalError("Omit --no-resume: a job has its own run, so it starts from scratch.")
+    run, arguments = run_and_arguments(command[3:])
     container["args"] = [*container["args"], *literal(arguments), *(["--name", *literal([run])] if run else [])]
     return [*command[:3], f"--name={run or name}", *arguments]
 

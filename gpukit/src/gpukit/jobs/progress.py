@@ -31,13 +31,23 @@ CHECKPOINT = re.compile(r"step-(\d{8,12})", re.ASCII)
 
 def run_of(command: list[str]) -> str:
     """The name of a command's run, if it is one that can be a folder in outputs/."""
-    name = ""
-    for at, word in enumerate(command):
-        if word.startswith("--name="):
-            name = word[len("--name=") :]
-        elif word == "--name":
-            name = "".join(command[at + 1 : at + 2])
+    name, _ = split(command)
     return name if RUN.fullmatch(name) else ""
+
+
+def split(words: list[str]) -> tuple[str, list[str]]:
+    """The last value of --name, and the other words."""
+    name = ""
+    others = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--name":
+            name = next(rest, "")
+        elif word.startswith("--name="):
+            name = word.removeprefix("--name=")
+        else:
+            others.append(word)
+    return name, others
 
 
 def run_folder(root: Path, job: dict[str, Any]) -> Path | None:

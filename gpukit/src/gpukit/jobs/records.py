@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import frozen
+from gpukit.jobs.progress import split
 from gpukit.jobs.table import Table
 from gpukit.project import pyproject
 from gpukit.project.location import is_adopted, located
@@ -67,6 +68,15 @@ def new(id: str, command: list[str], **facts: Any) -> dict[str, Any]:
     job = {"id": id, "state": "queued", "command": command, "submitted": now, "position": now}
     job |= {"note": "", "status": None, "started": None, "ended": None, "ran": 0, "starts": 0, "wanted": ""}
     return {**job, "after": None, "priority": 0, **facts}
+
+
+def run_and_arguments(arguments: list[str]) -> tuple[str, list[str]]:
+    """The value of --name, and the other arguments of the project's training."""
+    if "--no-resume" in arguments:
+        raise RefusalError(
+            "Omit --no-resume: a job has its own run, so it starts from scratch, and resumes if interrupted."
+        )
+    return split(arguments)
 
 
 def lacking(root: Path, answer: str) -> RefusalError:

@@ -41,9 +41,7 @@ def submit(root: Path, command: list[str], package: str, env: dict[str, str], co
         raise records.lacking(root, "slurm")
     if command[1:3] != ["-m", f"{package}.train"] or not re.fullmatch(r"python[\d.]*", command[0]):
         raise RefusalError(f"{SCRIPT} runs `python -m {package}.train`, with your arguments: submit that command.")
-    name, arguments = split(command[3:])
-    if "--no-resume" in arguments:
-        raise RefusalError("Omit --no-resume: a job has its own run, so it starts from scratch.")
+    name, arguments = records.run_and_arguments(command[3:])
     after = facts["after"]
     hours = facts["max_hours"]
     if after is not None and not str(after).startswith("s"):
@@ -86,21 +84,6 @@ def check_out(root: Path, code: str, env: dict[str, str]) -> Path:
         shared = {frozen.borrowed(root, place): ".git/shared", **{root / name: name for name in frozen.SHARED}}
         env["SHARED"] = ",".join(f"{source}:/workspace/{target}" for source, target in shared.items())
     return place
-
-
-def split(arguments: list[str]) -> tuple[str, list[str]]:
-    """The value of --name, and the other arguments."""
-    name = ""
-    others = []
-    words = iter(arguments)
-    for word in words:
-        if word == "--name":
-            name = next(words, "")
-        elif word.startswith("--name="):
-            name = word[7:]
-        else:
-            others.append(word)
-    return name, others
 
 
 def ask(command: list[str], root: Path, env: dict[str, str] | None = None, seconds: float = 60) -> str:
