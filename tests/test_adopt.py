@@ -133,7 +133,7 @@ SHAPES: dict[str, tuple[dict[str, str], set[str]]] = {
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No terminal and no variables of a project; the index has every package, and they fit together."""
-    monkeypatch.setattr(trial, "terminal", lambda: False)
+    monkeypatch.setattr(main, "terminal", lambda: False)
     monkeypatch.delenv("GPUKIT_PROJECT", raising=False)
     monkeypatch.setattr(main, "known_names", lambda root, found: found.extra)
     monkeypatch.setattr(packages, "answer", lambda *arguments: (Answer(), 0.0))

@@ -63,7 +63,7 @@ def tree(folder: Path) -> dict[str, tuple]:
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No driver, no terminal, no variables of a project."""
     monkeypatch.setattr(main, "driver", lambda: None)
-    monkeypatch.setattr(trial, "terminal", lambda: False)
+    monkeypatch.setattr(main, "terminal", lambda: False)
     monkeypatch.delenv("GPUKIT_PROJECT", raising=False)
 
 
@@ -300,9 +300,9 @@ def test_a_driver_below_the_new_floor_is_asked_about_first(
     new_release(template)
     monkeypatch.setattr(main, "driver", lambda: "585.12")
     assert refused(mine) == "driver-below-floor"
-    monkeypatch.setattr(trial, "terminal", lambda: True)
+    monkeypatch.setattr(main, "terminal", lambda: True)
     asked: list[str] = []
-    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "n")
+    monkeypatch.setattr(main, "confirmed", lambda text: asked.append(text) or False)
     assert refused(mine) == "driver-below-floor"
     assert "595.10" in asked[0] and "585.12" in asked[0]
     capsys.readouterr()

@@ -34,7 +34,7 @@ from gpukit.host.cards import data
 from gpukit.host.facts import arch
 from gpukit.host.project import Project
 from gpukit.host.refusals import explain
-from gpukit.launch import environment, native
+from gpukit.launch import native
 from gpukit.launch.environment import Environment
 from gpukit.project import messages
 from gpukit.project.location import ADOPTED

@@ -155,12 +155,9 @@ def test_no_question_without_a_terminal(make_context, state, packages, tmp_path,
 
 
 def test_the_end_of_the_input_is_no(make_context, state, packages, tmp_path, monkeypatch) -> None:
-    def ends(question: str) -> str:
-        raise EOFError
-
     context = make_context(**bare(root=True))
     monkeypatch.setattr(apply.sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", ends)
+    monkeypatch.setattr(apply.sys.stdin, "readline", lambda: "", raising=False)
     with pytest.raises(RefusalError, match="Nothing was done"):
         apply.apply(context, [step(tmp_path / "file")], lambda: context, yes=False)
     assert not (tmp_path / "file").exists()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,7 @@ from gpukit.plan.index import Indexes, Platform
 from gpukit.project import versions
 from gpukit.project.dependencies import Line, Lines
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted
-from gpukit.project.messages import RefusalError, announced, say, some
+from gpukit.project.messages import RefusalError, announced, confirmed, say, simple, some, terminal
 from gpukit.project.stack import load
 from gpukit.update import record, trial
 
@@ -64,7 +65,8 @@ def adopt(root: Path, options: Any) -> int:
             copy = render(root, Path(folder), found, {**answers, **choice}, options)
             refuse_contradictions(root, copy, found, lambda reason: choose.for_packages(ids, reason, answers))
             report(found, ids, copy)
-            if not (options.yes or confirmed("Write these files?")):
+            # without a terminal, calling the command is the agreement
+            if not options.yes and terminal() and not confirmed("Write these files?", usual=True):
                 raise RefusalError("Nothing was written.")
             written = list(record.differences(root, copy))
             remember(root, copy, written)
@@ -95,45 +97,27 @@ def hardware(options: Any, answers: dict[str, str]) -> list[str]:
         answers["hardware"] = ask_hardware(here)
     unknown = [id for id in (answers["hardware"], *others) if id not in data("cards")]
     if unknown:
-        word = plain(unknown[0])
-        near = [id for id, card in data("cards").items() if any(word in plain(name) for name in card["names"])]
+        word = simple(unknown[0])
+        near = [id for id, card in data("cards").items() if any(word in simple(name) for name in card["names"])]
         ids = ", ".join(f"{id} ({data('cards')[id]['label']})" for id in near) or ", ".join(data("cards"))
         raise RefusalError(f"{unknown[0]} is not a hardware id: choose from {ids}.", id="hardware-unknown")
     return list(dict.fromkeys([answers["hardware"], *others]))
 
 
-def plain(name: str) -> str:
-    """The letters and digits of a card's name."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
 def ask_hardware(here: list[str]) -> str:
-    if not trial.terminal():
+    if not terminal():
         if len(here) == 1:
             say(f"The hardware is this machine's, {here[0]}; --hardware names another.")
             return here[0]
         raise RefusalError("For which hardware? Name it: `gpukit adopt --hardware rtx-40`.", id="no-terminal")
     offered = f" [{here[0]}]" if here else ""
     print(f"Hardware ids: {', '.join(data('cards'))}")
-    chosen = answered(f"Which hardware is it mainly for?{offered} ") or (here[0] if here else "")
+    print(f"Which hardware is it mainly for?{offered} ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    chosen = answer.strip() or (here[0] if here and answer else "")
     if not chosen:
         raise RefusalError("Nothing was written: no hardware was named.")
     return chosen
-
-
-def answered(question: str) -> str:
-    try:
-        return input(question).strip()
-    except EOFError:  # Ctrl-D
-        print()
-        raise RefusalError("Nothing was written.") from None
-
-
-def confirmed(question: str) -> bool:
-    """Whether the user agrees; without a terminal, calling the command is the agreement."""
-    if not trial.terminal():
-        return True
-    return answered(f"{question} [Y/n] ").lower() in ("", "y", "yes")
 
 
 # Packages
@@ -170,14 +154,14 @@ def confirm_names(found: Found, options: Any) -> None:
     shown = ", ".join(found.extra)
     why = f"{found.computed} computes the dependencies, and is not run" if found.computed else ""
     why = why or "No file names the dependencies"
-    if not trial.terminal():
+    if not terminal():
         raise RefusalError(
             f"{why}. By {found.origin}, they are {shown}: `gpukit adopt --yes` takes these, "
             f"or name them: `gpukit adopt --extra {' --extra '.join(found.extra)}`.",
             id="adopt-no-dependencies",
         )
     print(f"{why}. By {found.origin}, they are: {shown}")
-    if not confirmed("Install these?"):
+    if not confirmed("Install these?", usual=True):
         raise RefusalError("Nothing was written. Name the packages with --extra.")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ from gpukit.plan import main as plan
 from gpukit.plan import packages as planned
 from gpukit.plan.extensions import Found
 from gpukit.project import dependencies, pyproject
-from gpukit.project.messages import RefusalError, plain, say
+from gpukit.project.messages import RefusalError, confirmed, plain, say, terminal
 from gpukit.project.stack import Stack, StackError, load
 
 # uv reports all else as well as plan does.
@@ -114,7 +113,7 @@ def confirm(found: dict[str, Found], yes: bool, names: list[str], file: str) -> 
             say(f"  {wheel.file.url.partition('#')[0]}")
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not terminal():
         for line in (line for each in found.values() for line in each.lines):
             say(f"  {json.dumps(line)}," if file.endswith(".toml") else f"  {line}")
         command = f"./launch add --yes {' '.join(names)}"
@@ -122,8 +121,7 @@ def confirm(found: dict[str, Found], yes: bool, names: list[str], file: str) -> 
             f"Nothing was changed: there is no terminal to ask in. `{command}` adds these lines to {file}.",
             id="no-terminal",
         )
-    print("Pin and install this? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not confirmed("Pin and install this?"):
         raise RefusalError("Nothing was changed.", id="not-confirmed")
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import sys
 
 from gpukit.host.project import CPU
 from gpukit.project.location import located
-from gpukit.project.messages import RefusalError
+from gpukit.project.messages import RefusalError, confirmed, terminal
 
 # Those that start a container of the project; of `jobs`, that is `jobs run`.
 COMMANDS = ("run", "verify", "shell", "notebook", "up", "add", "rehearse", "jobs")
@@ -21,11 +20,8 @@ def is_wanted(name: str, native: bool = False) -> bool:
     """
     if not located(CPU).is_file():
         return False
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        print("No NVIDIA GPU here. Use the CPU configuration? [Y/n] ", end="", file=sys.stderr, flush=True)
-        answer = sys.stdin.readline()
-        if answer.strip().lower() in ("y", "yes") or answer == "\n":
-            return True
+    if terminal() and confirmed("No NVIDIA GPU here. Use the CPU configuration?", usual=True):
+        return True
     # not the whole command line: over ssh, it has words that are not the user's
     words = ["./launch", *(["--native"] if native else []), "--cpu", name, *(["run"] if name == "jobs" else [])]
     command = f"`{shlex.join(words)} ...`"

@@ -28,7 +28,7 @@ from gpukit.plan import prove as proving
 from gpukit.plan.resolve import Answer
 from gpukit.project.dependencies import wanted
 from gpukit.project.location import find_root, root
-from gpukit.project.messages import RefusalError, plain
+from gpukit.project.messages import RefusalError, plain, simple
 from gpukit.project.stack import Stack, StackError, Target, load
 
 HOUR = 3600
@@ -199,9 +199,6 @@ def identified(text: str) -> tuple[str, set[int]]:
     cards = data("cards")
     if text in cards:
         return text, memories(text)
-
-    def simple(name: str) -> str:
-        return re.sub(r"[^a-z0-9]", "", name.lower())
 
     names = {id: [*each["memory_gb"], each["label"]] for id, each in cards.items()}
     same = [id for id, each in names.items() if simple(text) in map(simple, each)]

@@ -42,13 +42,18 @@ def some(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def confirmed(question: str) -> bool:
-    """Whether the user answers yes; the end of the input (Ctrl-D) is no."""
-    try:
-        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        print()
-        return False
+def terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirmed(question: str, usual: bool = False) -> bool:
+    """Whether the user answers yes; Enter is the usual answer, the end of the input (Ctrl-D) is no."""
+    print(f"{question} {'[Y/n]' if usual else '[y/N]'} ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
+    return usual if answer == "\n" else answer.strip().lower() in ("y", "yes")
 
 
 @contextlib.contextmanager
@@ -65,16 +70,18 @@ def announced(what: str) -> Iterator[None]:
         timer.cancel()
 
 
+def simple(name: str) -> str:
+    """The letters and digits of a name, by which two spellings are compared."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
 def alike(word: str, known: Iterable[str], least: float = 0.8) -> str:
     """The one of the known words that `word` was probably meant to be, or nothing."""
     from difflib import SequenceMatcher  # here, because only a mistake needs it
 
-    def plain(text: str) -> str:
-        return re.sub(r"[^a-z0-9]", "", text.lower())
-
     def likeness(other: str) -> float:
-        same = SequenceMatcher(None, plain(word), plain(other)).ratio()
-        return same + 0.08 if plain(word)[:1] == plain(other)[:1] else same  # the first letter is seldom mistyped
+        same = SequenceMatcher(None, simple(word), simple(other)).ratio()
+        return same + 0.08 if simple(word)[:1] == simple(other)[:1] else same  # the first letter is seldom mistyped
 
     best = max(known, key=likeness, default="")
     return best if best and likeness(best) >= least else ""

@@ -14,7 +14,7 @@ from gpukit.host.facts import driver, jetson_release
 from gpukit.host.git import unmerged
 from gpukit.project import support
 from gpukit.project.location import located, place
-from gpukit.project.messages import RefusalError, confirmed, say
+from gpukit.project.messages import RefusalError, confirmed, say, terminal
 from gpukit.update import record, request, summary, trial
 from gpukit.update.template import Template
 from gpukit.update.trial import Look
@@ -37,7 +37,7 @@ def update(project: Path | None, options: Any, renew: Renew) -> int:
         )
     if options.undo:
         return undo(project)
-    if options.answers == [] and not trial.terminal():
+    if options.answers == [] and not terminal():
         raise RefusalError(
             "The questions need a terminal: pass answers, as in `./launch update --answers ci=none`.", id="no-terminal"
         )
@@ -174,7 +174,7 @@ def accept(found: Look, accepted: bool) -> None:
     if not seen.too_old or accepted:
         return
     why = f"{found.name} needs NVIDIA driver {seen.floor} or newer, and this machine has {seen.driver}"
-    if not trial.terminal():
+    if not terminal():
         raise RefusalError(
             f"Nothing was changed: {why}. Update the driver (`./launch setup --only driver`), or pass --accept-driver.",
             code=1,

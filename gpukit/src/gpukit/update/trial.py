@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,7 +128,3 @@ def without_secrets(variables: dict[str, str]) -> dict[str, str]:
 
 def blanked() -> dict[str, str]:
     return dict.fromkeys((name for name in SECRETS if name in os.environ), "")
-
-
-def terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
