@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copier import run_copy
 
 from gpukit.adopt import choose, look, main
 from gpukit.cli import main as cli
 from gpukit.cli.main import parse
 from gpukit.host import queue
 from gpukit.host.cards import data
-from gpukit.host.process import Result
 from gpukit.image import layers
 from gpukit.plan import packages
 from gpukit.plan.resolve import Answer
@@ -32,12 +30,11 @@ from gpukit.project import dependencies, versions
 from gpukit.project.dependencies import Line
 from gpukit.project.location import EXTRA, place
 from gpukit.project.messages import RefusalError
-from gpukit.update import trial
 from gpukit.validate.main import Validation
 from tests import test_update as releases
 from tests.conftest import git
 from tests.gpukit.web import Web
-from tests.test_launch_update import copier_inside, inside, launch, tree  # noqa: F401
+from tests.test_launch_update import inside, launch, tree  # noqa: F401
 from tests.test_update import NEW, OLD, change, commit
 
 template = releases.template
@@ -140,15 +137,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "indexes", lambda folder: ())
 
 
-@pytest.fixture(autouse=True)
-def copy_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run Copier in this process, which is three times as fast."""
-
-    def run(argv: list[str], folder: Path, note: str = "", data: str | None = None, **variables: str) -> Result:
-        return copier_inside(run_copy, argv, 2, variables)
-
-    monkeypatch.setattr(main, "run", run)
-    monkeypatch.setattr(trial, "copier", lambda folder: ["copier"])
+pytestmark = pytest.mark.usefixtures("inside")
 
 
 def repository(folder: Path, files: dict[str, str]) -> Path:
@@ -809,11 +798,7 @@ def test_undo_refuses_edits_that_git_does_not_have(tmp_path: Path, adopt: Callab
 @pytest.mark.slow
 @pytest.mark.parametrize("edited", [False, True])
 def test_an_update_changes_only_what_adopting_wrote(
-    edited: bool,
-    tmp_path: Path,
-    template: Path,
-    adopt: Callable[..., int],
-    inside: list[list[str]],  # noqa: F811
+    edited: bool, tmp_path: Path, template: Path, adopt: Callable[..., int]
 ) -> None:
     root = repository(tmp_path / "theirs", SHAPES["own Dockerfile and compose"][0])
     before = tree(root)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from copier import run_update
+from copier import run_copy, run_update
 from plumbum import local
 
 from gpukit.cli.main import parse
@@ -67,17 +67,20 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPUKIT_PROJECT", raising=False)
 
 
-def copier_inside(call: Callable, argv: list[str], places: int, variables: dict[str, str], **more: bool) -> Result:
-    """What a command of Copier does, in this process; its last words are `places`."""
+def copier_inside(argv: list[str], variables: dict[str, str]) -> Result:
+    """What a command of Copier does, in this process."""
     data = dict(argv[place + 1].split("=", 1) for place, word in enumerate(argv) if word == "--data")
     options = dict(word[2:].split("=", 1) for word in argv if re.match(r"--[\w-]+=", word))
-    more |= {"defaults": True, "quiet": True, "unsafe": True}
+    more = {"defaults": True, "quiet": True, "unsafe": True}
     given = {"vcs_ref": options.get("vcs-ref"), "answers_file": options.get("answers-file")}
     try:
         with quick(), local.env(**variables), pytest.MonkeyPatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
-            call(*argv[-places:], data=data, **given, **more)
+            if argv[1] == "copy":
+                run_copy(*argv[-2:], data=data, **given, **more)
+            else:
+                run_update(argv[-1], data=data, **given, **more, overwrite=True)
     except Exception as error:
         return Result(1, err=str(error))
     return Result(0)
@@ -90,7 +93,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run(argv: list[str], folder: Path, note: str = "", data: str | None = None, **variables: str) -> Result:
         commands.append(argv)
-        return copier_inside(run_update, argv, 1, variables, overwrite=True)
+        return copier_inside(argv, variables)
 
     monkeypatch.setattr(trial, "copier", lambda folder: ["copier"])
     monkeypatch.setattr(trial, "run", run)

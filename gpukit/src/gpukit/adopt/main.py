@@ -20,7 +20,7 @@ from gpukit.findings.causes import PROJECT
 from gpukit.findings.finding import count, in_words
 from gpukit.host import facts, queue
 from gpukit.host.cards import data
-from gpukit.host.git import attempt, git, last_line, run, status
+from gpukit.host.git import attempt, git, last_line, status
 from gpukit.plan import packages
 from gpukit.plan.index import Indexes, Platform
 from gpukit.project import versions
@@ -54,7 +54,7 @@ def adopt(root: Path, options: Any) -> int:
         if options.undo:
             return undo(root)
         look.refuse(root)
-        answers = given(options)
+        answers = trial.pairs(options.answers or [])
         found = look.look(root, options.more)
         found.extra = known_names(root, found)
         ids = hardware(options, answers)
@@ -77,13 +77,6 @@ def adopt(root: Path, options: Any) -> int:
 
 
 # What is asked for
-
-
-def given(options: Any) -> dict[str, str]:
-    wrong = next((pair for pair in options.answers or [] if not re.match(r"\w+=", pair)), "")
-    if wrong:
-        raise RefusalError(f"{wrong} is not an answer: write it as NAME=VALUE.", id="not-an-answer")
-    return {pair.partition("=")[0]: pair.partition("=")[2] for pair in options.answers or []}
 
 
 def hardware(options: Any, answers: dict[str, str]) -> list[str]:
@@ -238,17 +231,13 @@ def render(root: Path, folder: Path, found: Found, answers: dict[str, str], opti
         *([f"--vcs-ref={options.to}"] if options.to else []),
     ]
     command += [part for key, value in values.items() for part in ("--data", f"{key}={value}")]
-    result = folder / "result"
-    variables = {trial.RESULT: str(result), "GPU_TEMPLATE_SMOKE": "off", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = run([*command, source, str(copy)], folder, f"Rendering the files from {source} ...", **variables)
+    note = f"Rendering the files from {source} ..."
+    done = trial.quietly([*command, source, str(copy)], folder, note, trial.settings(folder / "result"))
     if done.code:
         reason = trial.sentence(last_line(done))
         raise RefusalError(
             f"Copier could not render the template, and nothing was written: {reason}", id="copier-failed"
         )
-    for line in (done.err + done.out).splitlines():  # what the hook reports
-        if line.startswith(("validate: ", "hooks: ", "wheel: ")):
-            say(line)
     if not (copy / ADOPTED["stack.json"]).is_file():
         raise RefusalError(
             f"The template {source} cannot be adopted: it is older than `gpukit adopt`.", id="template-old"

@@ -41,9 +41,7 @@ def update(project: Path | None, options: Any, renew: Renew) -> int:
         raise RefusalError(
             "The questions need a terminal: pass answers, as in `./launch update --answers ci=none`.", id="no-terminal"
         )
-    wrong = next((pair for pair in options.answers or [] if not re.match(r"\w+=", pair)), "")
-    if wrong:
-        raise RefusalError(f"{wrong} is not an answer: write it as NAME=VALUE.", id="not-an-answer")
+    trial.pairs(options.answers or [])
     record.refuse_no_git(project)
     with record.locked(project), tempfile.TemporaryDirectory(prefix="gpukit-update-") as folder:
         if record.recover(project):

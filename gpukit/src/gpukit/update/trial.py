@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpukit.host import uv
-from gpukit.host.git import attempt, environment, git, last_line, run
+from gpukit.host.git import Result, attempt, environment, git, last_line, run
 from gpukit.project.location import ADOPTED, is_adopted
 from gpukit.project.messages import RefusalError, say
 from gpukit.project.stack import version
@@ -45,6 +45,14 @@ class Look:
     valid: bool  # whether the hook found the result complete and consistent
     summary: Summary
     conflicts: list[str]  # entries of the index
+
+
+def pairs(answers: list[str]) -> dict[str, str]:
+    """The answers that are given as NAME=VALUE."""
+    wrong = next((pair for pair in answers if not re.match(r"\w+=", pair)), "")
+    if wrong:
+        raise RefusalError(f"{wrong} is not an answer: write it as NAME=VALUE.", id="not-an-answer")
+    return dict(pair.split("=", 1) for pair in answers)
 
 
 def copier(folder: Path) -> list[str]:
@@ -92,17 +100,15 @@ def update(copy: Path, template: Template, commit: str, answers: list[str] | Non
         command += ["--data", pair]
     if answers == []:
         command.append(str(copy))
-        variables = {**environment(), **settings(template, result)}
+        variables = {**environment(), **settings(result), **template.redirected}
         code = subprocess.run(command, env=without_secrets(variables), check=False).returncode
         error = ""
     else:
         note = "Copier updates a copy of the project ..."
-        done = run([*command, "--defaults", str(copy)], copy.parent, note, **settings(template, result), **blanked())
+        variables = {**settings(result), **template.redirected, **blanked()}
+        done = quietly([*command, "--defaults", str(copy)], copy.parent, note, variables)
         code = done.code
         error = last_line(done)
-        for line in (done.err + done.out).splitlines():  # what the hook reports
-            if line.startswith(("validate: ", "hooks: ", "wheel: ")):
-                say(line)
     if code:
         reason = sentence(error) or "its message is above"
         raise RefusalError(f"Copier could not update, and nothing was changed: {reason}", id="copier-failed")
@@ -112,14 +118,23 @@ def update(copy: Path, template: Template, commit: str, answers: list[str] | Non
         return True
 
 
+def quietly(command: list[str], folder: Path, note: str, variables: dict[str, str]) -> Result:
+    """Run Copier, and say only what the hook reports."""
+    done = run(command, folder, note, **variables)
+    for line in (done.err + done.out).splitlines():
+        if line.startswith(("validate: ", "hooks: ", "wheel: ")):
+            say(line)
+    return done
+
+
 def sentence(error: str) -> str:
     """The template's own sentence about a wrong answer, without the words that Copier puts around it."""
     match = re.fullmatch(r"""'None' has no attribute ('.*'|".*")""", error)
     return str(ast.literal_eval(match[1])) if match else error
 
 
-def settings(template: Template, result: Path) -> dict[str, str]:
-    return {RESULT: str(result), "GPU_TEMPLATE_SMOKE": "off", "PYTHONDONTWRITEBYTECODE": "1", **template.redirected}
+def settings(result: Path) -> dict[str, str]:
+    return {RESULT: str(result), "GPU_TEMPLATE_SMOKE": "off", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def without_secrets(variables: dict[str, str]) -> dict[str, str]:
