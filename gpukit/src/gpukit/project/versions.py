@@ -21,10 +21,9 @@ SHORT = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
 STAGES = {"dev": 0, "a": 1, "b": 2, "rc": 3}
 FINAL = 4
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "extra": ""}
-LINUX.update(implementation_name="cpython", platform_python_implementation="CPython")
+LINUX.update(implementation_name="cpython", platform_python_implementation="CPython", platform_machine="x86_64")
 COMPARISONS = {"Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le}
 COMPARISONS.update(Gt=operator.gt, GtE=operator.ge)
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -82,7 +81,7 @@ def _meets(sign: str, bound: str, version: str) -> bool:
     return here >= there if sign == ">=" else here <= there
 
 
-def applies(requirement: str, python: str, arch: str = "amd64") -> bool:
+def applies(requirement: str, python: str) -> bool:
     """Whether a requirement's marker is true in a container; a marker that cannot be read counts as true."""
     import ast  # imported here because it is slow
 
@@ -90,7 +89,6 @@ def applies(requirement: str, python: str, arch: str = "amd64") -> bool:
     if not marker or not marker[0].strip():
         return True
     known = {**LINUX, "python_version": python, "python_full_version": f"{python}.99"}
-    known["platform_machine"] = MACHINES.get(arch, arch)
     try:
         return bool(_value(ast.parse(marker[0].strip(), mode="eval").body, known))
     except (SyntaxError, KeyError, TypeError, ValueError):
