@@ -90,7 +90,9 @@ def start(project: Path) -> int:
     """Run the checks with the packages of this interpreter, or of one that uv provides, or without them."""
     conflicts = unmerged(project)
     if conflicts:
-        say("validate", f"not run: merge conflicts in {joined(conflicts)}. Resolve them, then run ./launch validate.")
+        from gpukit.project.messages import some
+
+        say("validate", f"not run: merge conflicts in {some(conflicts)}. Resolve them, then run ./launch validate.")
         return SKIPPED
     from gpukit.host import uv
 
@@ -146,11 +148,6 @@ def unmerged(project: Path) -> list[str]:
     rejected = project.glob("*.rej"), project.glob(".devcontainer/**/*.rej"), project.glob("cluster/*.rej")
     names.update(str(path.relative_to(project)) for paths in rejected for path in paths)
     return sorted(names)
-
-
-def joined(names: list[str], most: int = 5) -> str:
-    shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def say(hook: str, text: str) -> None:
