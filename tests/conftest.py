@@ -161,6 +161,20 @@ def git(*args: str, cwd: Path) -> str:
     return subprocess.run(["git", *args], cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
+def conflict(project: Path, name: str, theirs: str, ours: str) -> None:
+    """Make the project a repository in which a merge has left a conflict in this file."""
+    git("init", "-q", "-b", "main", cwd=project)
+    git("add", "-A", cwd=project)
+    git("commit", "-qm", "one", cwd=project)
+    git("branch", "theirs", cwd=project)
+    for branch, text in (("main", ours), ("theirs", theirs)):
+        git("switch", "-q", branch, cwd=project)
+        (project / name).write_text(text, encoding="utf-8")
+        git("commit", "-qam", branch, cwd=project)
+    git("switch", "-q", "main", cwd=project)
+    subprocess.run(["git", "merge", "-q", "theirs"], cwd=project, capture_output=True, check=False)
+
+
 def change(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"

@@ -485,17 +485,22 @@ def test_a_range_of_torch_that_no_release_has_is_named_before_a_build(
     assert tree(root) == before
 
 
-def test_what_the_refusal_of_a_range_says_helps(
-    tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = repository(tmp_path / "theirs", {"requirements.txt": "torch==2.0.1\ntorchaudio==2.0.2\n"})
+def helped(adopt: Callable[..., int], root: Path) -> str:
+    """What a refusal says, whose command adopts."""
     with pytest.raises(RefusalError) as error:
         adopt(root)
     said = re.search(r"`gpukit adopt (.*?)`", str(error.value))
     assert said
     assert adopt(root, *shlex.split(said[1])) == 0
+    return str(error.value)
+
+
+def test_what_the_refusal_of_a_range_says_helps(
+    tmp_path: Path, adopt: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = repository(tmp_path / "theirs", {"requirements.txt": "torch==2.0.1\ntorchaudio==2.0.2\n"})
+    nearest = re.search(r"nearest is (\S+)\. ", helped(adopt, root))
     assert "excludes torch" not in capsys.readouterr().err
-    nearest = re.search(r"nearest is (\S+)\. ", str(error.value))
     assert nearest and json.loads((root / ".gpukit/stack.json").read_text())["torch"].startswith(nearest[1])
     assert all(versions.allows(line, nearest[1]) for line in image_requirements(root, tmp_path))
 
@@ -532,11 +537,7 @@ def test_what_the_refusal_of_a_package_that_pins_another_torch_says_helps(
     files = [f"{version}-py3-none-any" for version in ("1.0", "2.0", "3.0")]
     web.package("one", *files, v1_0=["torch==2.9.0"], v2_0=[f"torch=={requires}"], v3_0=["torch"])
     root = repository(tmp_path / "theirs", {"requirements.txt": "torch\none<3\n"})
-    with pytest.raises(RefusalError) as error:
-        adopt(root)
-    said = re.search(r"`gpukit adopt (.*?)`", str(error.value))
-    assert said
-    assert adopt(root, *shlex.split(said[1])) == 0
+    helped(adopt, root)
     assert json.loads((root / ".gpukit/stack.json").read_text())["torch"].startswith(chosen)
 
 

@@ -25,7 +25,7 @@ import pytest
 from copier import run_copy, run_recopy, run_update
 from copier.errors import TaskError
 
-from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, change, git, quick, until
+from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot, change, conflict, git, quick, until
 
 HOOKS = ROOT / "hooks"
 sys.path.insert(0, str(HOOKS))
@@ -324,28 +324,17 @@ def test_a_crash_of_a_hook_does_not_fail_the_project(plain: Path, tmp_path: Path
         assert ("Traceback" in done.stderr) == bool(extra)
 
 
-@pytest.fixture
-def conflict(plain: Path, default_gitconfig: object) -> Path:
-    git("init", "-q", "-b", "main", cwd=plain)
-    git("add", "-A", cwd=plain)
-    git("commit", "-qm", "generated", cwd=plain)
-    git("checkout", "-qb", "other", cwd=plain)
-    change(plain / MAIN, '"init": true', '"init": false')
-    git("commit", "-qam", "other", cwd=plain)
-    git("checkout", "-q", "main", cwd=plain)
-    change(plain / MAIN, '"init": true', '"init": 1')
-    git("commit", "-qam", "mine", cwd=plain)
-    subprocess.run(["git", "merge", "-q", "other"], cwd=plain, capture_output=True)
-    return plain
-
-
-def test_a_merge_conflict_is_announced_and_the_wheel_is_written(conflict: Path, tmp_path: Path, whole: bytes) -> None:
+def test_a_merge_conflict_is_announced_and_the_wheel_is_written(
+    plain: Path, tmp_path: Path, whole: bytes, default_gitconfig: object
+) -> None:
+    before = (plain / MAIN).read_text(encoding="utf-8")
+    conflict(plain, MAIN, before.replace('"init": true', '"init": false'), before.replace('"init": true', '"init": 1'))
     expected = f"validate: not run: merge conflicts in {MAIN}. Resolve them, then run ./launch validate.\n"
     for path in (os.environ["PATH"], str(tmp_path)):  # the second has no git: the markers in the file show the conflict
-        done = start(conflict, COPIER_OPERATION="update", PATH=path)
+        done = start(plain, COPIER_OPERATION="update", PATH=path)
         assert (done.returncode, done.stderr) == (0, expected)
-        assert wheels(conflict) == {WHEEL: whole}
-    assert start(conflict, COPIER_OPERATION="update", GPU_TEMPLATE_STRICT="1").returncode == 1
+        assert wheels(plain) == {WHEEL: whole}
+    assert start(plain, COPIER_OPERATION="update", GPU_TEMPLATE_STRICT="1").returncode == 1
 
 
 def test_rejected_pieces_are_a_conflict_too(plain: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from gpukit.cli import commands, main
 from gpukit.image import guard
 from gpukit.wheel import writer
-from tests.conftest import HERE, git
+from tests.conftest import HERE, conflict, git
 from tests.launch.conftest import wheel, write_project
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
@@ -204,14 +204,7 @@ def test_conflict_markers_in_stack_json(small: Path, path: str) -> None:
     """As an update leaves them. Its remedy takes the newer version."""
     project = small.parent / "repository"
     shutil.copytree(small, project)
-    git("init", "-q", "-b", "main", cwd=project)
-    git("add", "-A", cwd=project)
-    git("commit", "-qm", "one", cwd=project)
-    for branch, text in (("update", '{"project": "small", "n": 2}\n'), ("main", '{"project": "small", "n": 3}\n')):
-        git("switch", "-q", *(["-c"] if branch == "update" else []), branch, cwd=project)
-        (project / "stack.json").write_text(text, encoding="utf-8")
-        git("commit", "-qam", branch, cwd=project)
-    subprocess.run(["git", "merge", "-q", "update"], cwd=project, capture_output=True, check=False)
+    conflict(project, "stack.json", '{"project": "small", "n": 2}\n', '{"project": "small", "n": 3}\n')
     assert "<<<<<<<" in (project / "stack.json").read_text(encoding="utf-8")
     works(run(project, path))
     said = sentence(run(project, path, "--dry-run", "run", "--", "true"), 1)

@@ -19,7 +19,7 @@ from gpukit.findings.checks import run, select
 from gpukit.project.stack import load
 from gpukit.wheel.vendor import put
 from gpukit.wheel.writer import running
-from tests.conftest import ENGINE, GPU_ENGINE, cannot, git
+from tests.conftest import ENGINE, GPU_ENGINE, cannot, conflict
 
 
 @pytest.fixture
@@ -41,15 +41,8 @@ def findings(project, *ids):
 
 
 def test_an_update_that_was_not_finished(project):
-    git("init", "-q", "-b", "main", cwd=project)
-    git("add", "-A", cwd=project)
-    git("commit", "-qm", "one", cwd=project)
-    for branch, text in (("theirs", "FROM theirs\n"), ("main", "FROM ours\n")):
-        git("switch", "-q", *(["-c"] if branch == "theirs" else []), branch, cwd=project)
-        (project / "Dockerfile").write_text(text, encoding="utf-8")
-        git("commit", "-qam", branch, cwd=project)
     assert findings(project, "merge")["merge"].status == "PASS"
-    subprocess.run(["git", "merge", "-q", "theirs"], cwd=project, capture_output=True, check=False)
+    conflict(project, "Dockerfile", "FROM theirs\n", "FROM ours\n")
     found = findings(project, "merge", "mounts")
     assert found["merge"].status == "FAIL"
     assert found["merge"].seen == "Dockerfile"
