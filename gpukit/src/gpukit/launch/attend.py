@@ -41,6 +41,16 @@ def terminal_flags() -> list[str]:
     return ["--interactive"] * readable + ["--tty"] * (os.isatty(0) and os.isatty(1))
 
 
+def age_of(engine: Engine, name: str) -> float | None:
+    """For how many seconds a container has run, by clocks that may differ; None if it has not started."""
+    started = engine.call("inspect", "--format={{.State.StartedAt}}", name)[1].strip()
+    try:
+        at = datetime.strptime(started[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None  # not created yet
+    return None if at.year == 1 else time.time() - at.timestamp()
+
+
 class Attended:
     """`docker run` in the foreground. Signals go to the container itself: the docker command gives up at the third."""
 
@@ -146,12 +156,8 @@ class Attended:
         """Whether docker or the container's first process has just started: a busy engine takes a while."""
         if time.monotonic() - self.begun < YOUNG:
             return True
-        started = self.engine.call("inspect", "--format={{.State.StartedAt}}", self.name)[1].strip()
-        try:
-            at = datetime.strptime(started[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
-        except ValueError:
-            return True  # not created yet
-        return at.year == 1 or abs(time.time() - at.timestamp()) < 1 + YOUNG  # not started yet, or in whole seconds
+        age = age_of(self.engine, self.name)
+        return age is None or abs(age) < 1 + YOUNG  # in whole seconds
 
     def _runs(self) -> bool:
         return self.engine.call("inspect", "--format={{.State.Running}}", self.name)[1].strip() == "true"

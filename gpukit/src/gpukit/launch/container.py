@@ -12,14 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from typing import Any
 
 from gpukit.errors.known import match_signs
 from gpukit.host import queue
 from gpukit.host.project import Project
 from gpukit.launch import compose, image
-from gpukit.launch.attend import Attended, terminal_flags
+from gpukit.launch.attend import Attended, age_of, terminal_flags
 from gpukit.launch.found import Found, own, vscode
 from gpukit.project import interrupts
 from gpukit.project.devcontainer import mount_argument
@@ -425,18 +424,13 @@ def wait_for_output(name: str, silent: Callable[[], bool], age: float, launch: s
 def has_output(project: Project, name: str) -> bool:
     """Whether a running container has printed something; see `wait_for_output`."""
 
-    def inspected(form: str) -> str:
-        return project.engine.call("inspect", f"--format={{{{.State.{form}}}}}", name)[1].strip()
-
     def silent() -> bool:
-        return not any(project.engine.call("logs", "--tail=1", name)[1:]) and inspected("Running") == "true"
+        if any(project.engine.call("logs", "--tail=1", name)[1:]):
+            return False
+        return project.engine.call("inspect", "--format={{.State.Running}}", name)[1].strip() == "true"
 
-    age = 0.0
-    if silent():
-        with contextlib.suppress(ValueError):
-            begun = datetime.strptime(inspected("StartedAt")[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
-            age = (datetime.now(timezone.utc) - begun).total_seconds()
-    return wait_for_output(name, silent, age)
+    age = age_of(project.engine, name) if silent() else None
+    return wait_for_output(name, silent, age or 0.0)
 
 
 def ended(project: Project, name: str) -> None:
