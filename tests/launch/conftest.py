@@ -50,17 +50,18 @@ dependencies = [
 dev = ["iniconfig"]
 """
 JUPYTER = """\
-#!/usr/bin/env python3
 # Answers where JupyterLab answers, when it is given its token by file.
 import http.server, os, sys
-assert open(os.environ["JUPYTER_TOKEN_FILE"]).read().strip() and sys.argv[1] == "lab", sys.argv
+token = open(os.environ["JUPYTER_TOKEN_FILE"]).read()  # as Jupyter reads it: every byte
+assert token == token.strip() != "" and sys.argv[1] == "lab", sys.argv
+options = dict(word.split("=", 1) for word in sys.argv[2:] if "=" in word)
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if self.path == "/api" else 404)
         self.end_headers()
 
-http.server.HTTPServer(("0.0.0.0", 8888), Handler).serve_forever()
+http.server.HTTPServer((options["--ip"], int(options["--port"])), Handler).serve_forever()
 """
 STACK = {"project": "small", "package": "small", "protected": ["six", "packaging", "torch", "nvidia-*"]}
 CONFIG = {
@@ -90,7 +91,7 @@ def write_project(root: Path, wheel: Path | None = None) -> Path:
     cpu["containerEnv"]["GPUKIT_DEVICE"] = "cpu"
     files = {
         "Dockerfile": DOCKERFILE,
-        "jupyter": JUPYTER,
+        "jupyter": f"#!/usr/bin/env python3\n{JUPYTER}",
         "notebooks/quickstart.ipynb": "{}",
         "pyproject.toml": PYPROJECT,
         ".devcontainer/devcontainer.json": json.dumps(CONFIG, indent=2),

@@ -44,6 +44,7 @@ from tests.conftest import cannot, started, until
 from tests.gpukit.conftest import DATA
 from tests.gpukit.test_prove import elf
 from tests.gpukit.web import Web, serving
+from tests.launch.conftest import JUPYTER
 from tests.ports import files_of
 
 from .conftest import write_project
@@ -74,20 +75,6 @@ dev = ["jupyterlab"]
 
 [tool.uv]
 managed = false
-"""
-JUPYTER = """\
-#!python
-import http.server, os, sys
-token = open(os.environ["JUPYTER_TOKEN_FILE"]).read()  # as Jupyter reads it: every byte
-assert token == token.strip() != "" and "--ip=127.0.0.1" in sys.argv and sys.argv[1] == "lab"
-port = int(next(word for word in sys.argv if word.startswith("--port="))[7:])
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200 if self.path == "/api" else 404)
-        self.end_headers()
-
-http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
@@ -175,7 +162,8 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheel(ordinary / "newer", "newer", "1.0", "torch>=2.15")
     wheel(ordinary / "fruit", "fruit", "0.9")
     extension(ordinary / "extension")
-    wheel(ordinary / "jupyterlab", "jupyterlab", "4.0", script=JUPYTER)
+    jupyter = f"#!python\nimport sys\nassert '--ip=127.0.0.1' in sys.argv\n{JUPYTER}"
+    wheel(ordinary / "jupyterlab", "jupyterlab", "4.0", script=jupyter)
     (ordinary / "pip").mkdir()
     shutil.copy2(pip, ordinary / "pip")
     for folder in root.glob("*/*"):
