@@ -181,6 +181,7 @@ def figures(text: str) -> dict[str, float]:
         others = [each for each in others if each != found["own"]]
     if total and free is not None and "own" in found:
         others.append(max(0.0, total - free - found["own"] - beside))
+    others = [each for each in others if each <= (total or each)]  # what Windows reports may be absurd
     if others:
         found["others"] = max(others)
     shares = {
