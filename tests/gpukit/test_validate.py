@@ -469,6 +469,11 @@ BROKEN = {
     "there is no folder test": (WORKFLOW, "      - run: pytest\n", "      - run: pytest\n        working-directory: test\n"),
     "/Job/spec/template/spec/securityContext/runAsUser": (KUBERNETES, "runAsUser: 1000", 'runAsUser: "1000"'),
     "write Job, Service, or": (KUBERNETES, "kind: Service", "kind: service"),
+    # what a start, a workflow's token, and a command over several lines need
+    "`mkdir` fails from the second start": (INITIALIZE, "mkdir -p .launch\n", "mkdir .launch\n"),
+    "no contents and no pull-requests: write": (".github/workflows/update.yml", re.compile(r"    permissions:\n(?: {6}.*\n)+"), ""),
+    "--master-addr begins a command": (SLURM, re.compile(r" \\\n(?= *--master-addr)"), "\n"),
+    "lacks the `\\` at its end": (SLURM, re.compile(r" \\\n(?= *torchrun)"), "\n"),
     "nothing copies own.txt": ("Dockerfile", "\nENTRYPOINT", "\nRUN pip install -r own.txt\nENTRYPOINT"),
 }  # fmt: skip
 LEGAL = {
@@ -476,6 +481,10 @@ LEGAL = {
     "a user of an argument": ("Dockerfile", END, "\nARG ADMIN=root\nUSER ${ADMIN}\nRUN apt-get update && apt-get install -y a\nUSER ${USER_UID}\n"),
     "a profile's folder": (COMPOSE, "\nservices:\n", "\nservices:\n  some: {build: ./some, profiles: [some]}\n"),
     "a password of another service": (COMPOSE, "\nservices:\n", "\nservices:\n  db: {image: postgres, environment: {DB_PASSWORD: '${DB_PASSWORD}'}}\n"),
+    "ports of other commands": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, command: 'wait --port 1; a --port 80', ports: ['127.0.0.1:1-9:80']}\n  b: {image: a, command: a --port 8:80, ports: ['127.0.0.1:7:7']}\n"),
+    "the same port of two addresses": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, ports: ['127.0.0.1:7:7']}\n  b: {image: a, ports: ['[::1]:7:7']}\n"),
+    "the update by another token": (".github/workflows/update.yml", re.compile(r"    permissions:\n(?: {6}.*\n)+([\s\S]*)github.token"), r"\1secrets.BOT"),
+    "a list of options over several lines": (SLURM, "  srun_options=()\n  enter=(./", "  srun_options=(\n  --exact # $(one)\n  )\n  enter=(./"),
     "ENV of one value": ("Dockerfile", END, "\nENV LDFLAGS -L/opt -Wl,-rpath=/opt\n"),
     "the container in another file": (COMPOSE, re.compile(r"\n  dev:\n(?:    .*\n)*"), "\n  dev:\n    extends: {file: other.yaml, service: dev}\n"),
     "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),

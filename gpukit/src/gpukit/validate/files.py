@@ -59,7 +59,16 @@ OWN_FILE = re.compile(
     r"(?:(?:bash|sh|python3?|jupyter execute|(?:uv )?pip3? install -r) |(?=[\w.-]+/))(?:\./)?"
     r"([\w.-][\w./-]*\.(?:sh|py|ipynb|txt))(?=\s|$)(?!.*\|\|)"
 )
+# A command of initialize.sh, outside of conditions, that fails if its result is there
+ONCE = re.compile(r"(?m)(?<![\\|&]\n)^(mkdir|ln)(?!.*(?:\s-\w*[pf]|--parents|--force|\|\|))[ \t](?:.*[ \t])?(\S+)$")
 ELSEWHERE = re.compile(r"\b(cd|pushd|clone|download|repository)\b")  # after these, files are not the project's
+# What a workflow's own token must be allowed for these commands, unless they may use another one
+# (https://docs.github.com/actions/how-tos/write-workflows/choose-what-workflows-do/use-github_token, read 2026-11-27)
+WRITES = {
+    "contents": re.compile(r"launch update .*--pull-request|(?m:^\s*git push( -\S+)*( origin\b.*)?$)"),
+    "pull-requests": re.compile(r"launch update .*--pull-request|\bgh pr create\b"),
+}
+OTHER_TOKEN = re.compile(r"secrets\.(?!GITHUB_TOKEN)|\.outputs\.|token'|ssh")
 # The marks that pytest has (`pytest --markers`, 9.1.1), and that of a plugin which other packages bring
 MARKS = "anyio filterwarnings parametrize skip skipif usefixtures xfail"
 PROSE = ("README.md", STACK, ANSWERS)  # these, and what is of each project, have no lines of the template
@@ -136,6 +145,10 @@ def script(project: Path, name: str) -> Iterator[Problem]:
     except ValueError as error:
         yield Problem(name, "", str(error), f"correct it, or {RESTORE}")
         return
+    once = ONCE.search(text) if name == INITIALIZE and re.search(r"(?m)^set -\w*e", text) else None
+    if once:
+        what = f"`{once[1]}` fails from the second start on, when {once[2]} is there"
+        yield Problem(name, "", what, f"write `{'mkdir -p' if once[1] == 'mkdir' else 'ln -sfn'}`")
     words = text.splitlines()[0].removeprefix("#!").split()
     interpreter = text.startswith("#!") and words and (Path(words[0]).exists() or os.name != "posix")
     if name in STARTED and not (interpreter and any(word.endswith("sh") for word in words)):
@@ -211,6 +224,13 @@ def actions(project: Path, name: str, content: Mapping[str, Any]) -> Iterator[Pr
     extras = {canonical(extra) for extra in re.findall(r"(?m)^\s*[\"']?([\w.-]+)[\"']?\s*=\s*\[", text)}
     for job, entry in content["jobs"].items():
         before = f"{content.get('defaults')} {entry.get('defaults')}"
+        granted = entry.get("permissions", content.get("permissions", "write-all"))  # GitHub's default is a setting
+        if isinstance(granted, dict) and not OTHER_TOKEN.search(f"{content.get('env')} {entry}"):
+            script = "\n".join(step.get("run", "") for step in entry.get("steps") or [])
+            lacks = [name for name, use in WRITES.items() if granted.get(name) != "write" and use.search(script)]
+            if lacks:
+                what = f"its steps change the repository, and its token has no {' and no '.join(lacks)}: write"
+                yield Problem(name, f"/jobs/{job}/permissions", what, "add it")
         for step in entry.get("steps") or []:
             for what, remedy in lost(project, step, before):
                 yield Problem(name, f"/jobs/{job}/steps", what, remedy)

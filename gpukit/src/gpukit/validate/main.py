@@ -337,9 +337,8 @@ class Validation:
                 continue
             found = written.mistyped(self.path(name).read_text(encoding="utf-8-sig"))
             if found:
-                number, word, meant = found
-                what = f"`{word}` differs from the template's word in one letter"
-                causes.append(Problem(name, f"line {number}", what, f"did you mean `{meant}`?"))
+                number, what, remedy = found
+                causes.append(Problem(name, f"line {number}", what, remedy))
         if causes:
             self.found = Validation(self.project, self.wheel, {each.file for each in causes}).problems() + causes
 
