@@ -474,6 +474,15 @@ BROKEN = {
     "no contents and no pull-requests: write": (".github/workflows/update.yml", re.compile(r"    permissions:\n(?: {6}.*\n)+"), ""),
     "--master-addr begins a command": (SLURM, re.compile(r" \\\n(?= *--master-addr)"), "\n"),
     "lacks the `\\` at its end": (SLURM, re.compile(r" \\\n(?= *torchrun)"), "\n"),
+    # what one file says of another, or of a server
+    "starts my-gpu-project.train": (".vscode/launch.json", '"my_gpu_project.train",\n', '"my-gpu-project.train",\n'),
+    "devcontainer.cpu.json does not exist": (WORKFLOW, ".devcontainer/cpu/devcontainer.json", ".devcontainer/devcontainer.cpu.json"),
+    "empties HF_TOKEN": (HOST_ENV, "HF_TOKEN\n", "HF_TOKEN=\n"),
+    "the command listens on 127.0.0.1": (COMPOSE, "mlflow server --host 0.0.0.0", "mlflow server --host 127.0.0.1"),
+    "the extra dev, in another table": (PYPROJECT, "[project.optional-dependencies]", "[dependency-groups]"),
+    "several labels as a list": (".github/workflows/gpu.yml", re.compile("runs-on: .*"), "runs-on: self-hosted, gpu"),
+    "/torch_install/requirement: torch==2.5.1 excludes": (STACK, re.compile(r'("torch_install": \{\s+"requirement": ")[^"]+'), r"\1torch==2.5.1"),
+    '"dockerfile": "../../Dockerfile" and "context": "../.."': (CPU, re.compile(r'"\.\./\.\./Dockerfile",(\s+)"context": "../.."'), r'"../Dockerfile",\1"context": ".."'),
     "nothing copies own.txt": ("Dockerfile", "\nENTRYPOINT", "\nRUN pip install -r own.txt\nENTRYPOINT"),
 }  # fmt: skip
 LEGAL = {

@@ -305,7 +305,13 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
         if entry.get("profiles"):
             continue
         texts = [interpolated(port, {}) for port in entry.get("ports") or [] if isinstance(port, str)]
-        listens = re.findall(r"--port['\",=\s]+(\d+)(?![\w.:/-])", str(entry.get("command")))
+        command = str(entry.get("command"))
+        listens = re.findall(r"--port['\",=\s]+(\d+)(?![\w.:/-])", command)
+        inside = re.search(r"--(?:host|ip|bind(?:-address)?)['\",=\s]+(127\.0\.0\.1|localhost|::1)(?![\w.])", command)
+        if inside and texts and not re.search(r"[;&|]", command) and entry.get("network_mode") != "host":
+            what = f"the command listens on {inside[1]}, which is the container itself: nobody else reaches its port"
+            remedy = "write 0.0.0.0: `ports:` decides who reaches it"
+            yield Problem(COMPOSE, f"/services/{key}/command", what, remedy)
         for host, _, inner in [text.removesuffix("/tcp").rpartition(":") for text in texts]:
             if listens and len(texts) == 1 and inner.isdecimal() and inner not in listens:
                 what = f"publishes port {inner} of the container, and the command listens on {listens[0]}"

@@ -323,6 +323,9 @@ class Validation:
         if pyproject is not None:
             disagreements += files.versions(self.project, pyproject, stack)
         self.add(rules.blamed, disagreements)
+        if not any(key == "torch" for key, _ in disagreements):
+            place = "/torch_install/requirement"
+            self.add(files.other_torch, stack["torch_install"]["requirement"], STACK, place, stack, RESTORE)
         if MAIN in configs and self.sound(STACK, True):
             raw, config = configs[MAIN]
             self.add(rules.gpu_request, self.container(MAIN, raw), self.container(MAIN, raw, CHOICES[1]), stack)

@@ -21,7 +21,7 @@ from gpukit.validate.problem import DOCKERFILE, STACK, Problem
 
 # Modules that a command, the editor's debugger, or an entry point starts, in lines that are not comments
 STARTED = re.compile(
-    r"^(?![ \t]*(?:#|//)).*?(?:-m[,\s]+[\"']?|\"module\": \"|^[\w-]+ = \")(\w+(?:\.\w+)+)", re.MULTILINE
+    r"^(?![ \t]*(?:#|//)).*?(?:-m[,\s]+[\"']?|\"module\": \"|^[\w-]+ = \")([\w-]+(?:\.\w+)+)", re.MULTILINE
 )
 OURS = ("gpukit", "exactrun")  # in the wheel
 WRITTEN = re.compile(r"_|version$|.*(_pb2|_generated)")  # modules that a build writes
