@@ -271,6 +271,10 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         inline = isinstance(entry.get("build"), Mapping) and entry["build"].get("dockerfile_inline")
         if inline and (problem := image.mistake(image.instructions(interpolated(inline, {})))):
             yield problem._replace(file=COMPOSE, place=f"/services/{key}/build/dockerfile_inline")
+        limited = "ALL" in (entry.get("cap_drop") or []) and not {"cap_add", "user"} & {*entry}
+        if limited and inline and "USER" not in inline and any(mount["type"] == "bind" for mount in mounts(entry)):
+            what = "is missing: root without its capabilities cannot write to the folders of another user"
+            yield Problem(COMPOSE, f"/services/{key}/user", what, "add `user: ${USER_UID}:${USER_GID}`")
         for file, required in env_files(entry).items():
             there = not required or (project / file).is_file() or file.endswith(HOST_ENV)  # which is reported
             if not there and not private(project, file):
@@ -307,11 +311,9 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
         texts = [interpolated(port, {}) for port in entry.get("ports") or [] if isinstance(port, str)]
         command = str(entry.get("command"))
         listens = re.findall(r"--port['\",=\s]+(\d+)(?![\w.:/-])", command)
-        inside = re.search(r"--(?:host|ip|bind(?:-address)?)['\",=\s]+(127\.0\.0\.1|localhost|::1)(?![\w.])", command)
-        if inside and texts and not re.search(r"[;&|]", command) and entry.get("network_mode") != "host":
-            what = f"the command listens on {inside[1]}, which is the container itself: nobody else reaches its port"
-            remedy = "write 0.0.0.0: `ports:` decides who reaches it"
-            yield Problem(COMPOSE, f"/services/{key}/command", what, remedy)
+        elsewhere = entry.get("network_mode") == "host" or "UVICORN_" in str(entry)
+        if texts and image.only_inside(command) and not elsewhere:
+            yield Problem(COMPOSE, f"/services/{key}/command", *image.ONLY_INSIDE)
         for host, _, inner in [text.removesuffix("/tcp").rpartition(":") for text in texts]:
             if listens and len(texts) == 1 and inner.isdecimal() and inner not in listens:
                 what = f"publishes port {inner} of the container, and the command listens on {listens[0]}"

@@ -22,7 +22,7 @@ from gpukit.project.pyproject import REQUIREMENT, Requirements, canonical
 from gpukit.project.specification import SBATCH, SBATCH_SHORT
 from gpukit.project.versions import allows
 from gpukit.validate import secrets
-from gpukit.validate.formats import shell
+from gpukit.validate.formats import QUOTED, shell
 from gpukit.validate.problem import (
     COMPOSE,
     COMPOSE_CPU,
@@ -59,6 +59,7 @@ OWN_FILE = re.compile(
     r"(?:(?:bash|sh|python3?|jupyter execute|(?:uv )?pip3? install -r) |--(?:config|env-file|file)[ =]|(?=[\w.-]+/))"
     r"(?:\./)?([\w.-][\w./-]*\.(?:sh|py|ipynb|txt|json|ya?ml|toml|env))(?=\s|$)(?!.*\|\|)"
 )
+BASH = re.compile(r"(?m)(?:^|[;&|!]|\b(?:if|while|then|do|else)\b)[ \t]*(source|\[\[|set -\w*o pipefail)(?=\s|$)")
 # A command of initialize.sh, outside of conditions, that fails if its result is there
 ONCE = re.compile(r"(?m)(?<![\\|&]\n)^(mkdir|ln)(?!.*(?:\s-\w*[pf]|--parents|--force|\|\|))[ \t](?:.*[ \t])?(\S+)$")
 ELSEWHERE = re.compile(r"\b(cd|pushd|clone|download|repository)\b")  # after these, files are not the project's
@@ -145,6 +146,10 @@ def script(project: Path, name: str) -> Iterator[Problem]:
     except ValueError as error:
         yield Problem(name, "", str(error), f"correct it, or {RESTORE}")
         return
+    of_bash = BASH.search(QUOTED.sub("x", text)) if program == "sh" else None
+    if of_bash:
+        what = f"`{of_bash[1]}` is of bash, and sh runs this file, which is another shell on Debian and Ubuntu"
+        yield Problem(name, "", what, "leave it out, or write it for sh")
     once = ONCE.search(text) if name == INITIALIZE and re.search(r"(?m)^set -\w*e", text) else None
     if once:
         what = f"`{once[1]}` fails from the second start on, when {once[2]} is there"

@@ -91,6 +91,8 @@ def shell(text: str, program: str = "bash") -> None:
         commands = shorter
     if lost := re.search(r"(?m)^[ \t]*(--?[A-Za-z][\w-]*)(?!.*\))", commands):
         raise ValueError(f"{lost[1]} begins a command: the line before has lost the `\\` at its end")
+    if re.search(r"\$!", plain) and not re.search(r"(?<![&<>|])&(?![&>])|\bcoproc\b", plain):
+        raise ValueError("`$!` is the program that a `&` started, and no command ends with one")
     text = EXPRESSION.sub("x", text)
     try:
         done = subprocess.run(

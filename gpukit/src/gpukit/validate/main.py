@@ -141,6 +141,7 @@ class Validation:
         configs = self.configurations(stack)
         self.dockerfile(configs, stack)
         self.add(image.ignored, self.project)
+        self.add(image.line_ends, self.project)
         pyproject = None
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
@@ -255,7 +256,13 @@ class Validation:
     def others(self, stack: Any) -> None:
         """The answers, the workflows, and the other files in YAML and JSON."""
         if not self.path(files.ANSWERS).is_file():
-            self.notices.append(f"{files.ANSWERS} is missing, and ./launch update needs it.")
+            texts = [path.read_text(errors="replace") for path in self.project.glob(".github/workflows/*.yml")]
+            what = "is missing, and ./launch update needs it"
+            problem = Problem(files.ANSWERS, "", what, "restore it with `git checkout`")
+            if any("launch update" in text for text in texts):
+                self.found.append(problem)
+            else:  # an owner may give updates up
+                self.notices.append(f"{problem}.")
         for name in files.generated(self.project):
             if name.startswith(".vscode/"):
                 self.content(name, devcontainer.parse)
