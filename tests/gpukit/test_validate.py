@@ -125,7 +125,7 @@ BROKEN = {
     "/privileged": (MAIN, *key('"privileged": true')),
     "/appPort": (MAIN, *key('"appPort": ["8888:8888"]')),
     "/build/dockerfile": (MAIN, '"../Dockerfile"', '"../Dockerfile.mine"'),
-    'write ".."': (MAIN, '"context": ".."', '"context": "../.."'),
+    'write "context": ".."': (MAIN, '"context": ".."', '"context": "../.."'),
     "/build/target": (MAIN, '"context": "..",', '"context": "..", "target": "tool",'),
     "BASE_IMAGE": (MAIN, re.compile(r'"BASE_IMAGE": "[^"]+",\s*'), ""),
     "MIRROR": (MAIN, '"args": {', '"args": {"MIRROR": "x",'),

@@ -361,9 +361,8 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
 def only_inside(command: str) -> bool:
     """Whether the only program of a command is a server that listens on the container's own address."""
     named = re.search(r"--(?:host|ip|bind(?:-address)?)['\",=\s]+(127\.0\.0\.1|localhost|::1)(?![\w.])", command)
-    by_default = re.search(
-        r"\buvicorn(?![\w.-])(?!.*--(host|uds|fd)\b)", command
-    )  # https://uvicorn.dev/settings, 2026-11-27
+    # https://www.uvicorn.org/settings (read 2026-11-27)
+    by_default = re.search(r"\buvicorn(?![\w.-])(?!.*--(host|uds|fd)\b)", command)
     return bool(named or by_default) and not re.search(r"[;&|]", command)
 
 
