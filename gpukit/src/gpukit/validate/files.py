@@ -262,7 +262,8 @@ def lost(project: Path, step: Mapping[str, Any], before: str) -> Iterator[tuple[
         for match in filter(None, (OWN_FILE.match(line, word.start()) for word in re.finditer(r"\S+", line))):
             first = Path(match[1]).parts[0]
             ours = not line[: match.start()].strip() or (re.search("[ =]", match[0]) and (project / first).is_dir())
-            if ours and first not in before and not (project / match[1]).exists():
+            reported = match[1] in NEEDED
+            if ours and not reported and first not in before and not (project / match[1]).exists():
                 yield f"{match[1]} does not exist", "correct the path, or create the file"
         before += line
 
