@@ -484,7 +484,7 @@ BROKEN = {
     "/torch_install/requirement: torch==2.5.1 excludes": (STACK, re.compile(r'("torch_install": \{\s+"requirement": ")[^"]+'), r"\1torch==2.5.1"),
     '"dockerfile": "../../Dockerfile" and "context": "../.."': (CPU, re.compile(r'"\.\./\.\./Dockerfile",(\s+)"context": "../.."'), r'"../Dockerfile",\1"context": ".."'),
     # what a program, a shell, git, or another tool makes of it
-    "the server listens on 127.0.0.1, by default": ("Dockerfile", 'CMD ["bash"]', 'EXPOSE 8000\nCMD ["uvicorn", "serve:app"]'),
+    "the server listens on 127.0.0.1, as by default": ("Dockerfile", 'CMD ["bash"]', 'EXPOSE 8000\nCMD ["uvicorn", "serve:app"]'),
     "starts train.py, which does not exist": (".vscode/launch.json", re.compile(r'"module": "(?=my_gpu_project.train")[^"]+"'), '"program": "${workspaceFolder}/train.py"'),
     "its Python would come before": (MAIN, *key('"features": {"ghcr.io/devcontainers/features/python:1": {"version": "3.11"}}')),
     "`$!` is the program": (SLURM, re.compile(r' "\$@" &\n'), ' "$@"\n'),
