@@ -125,7 +125,7 @@ BROKEN = {
     "/privileged": (MAIN, *key('"privileged": true')),
     "/appPort": (MAIN, *key('"appPort": ["8888:8888"]')),
     "/build/dockerfile": (MAIN, '"../Dockerfile"', '"../Dockerfile.mine"'),
-    'write ".."': (MAIN, '"context": ".."', '"context": "../.."'),
+    'write "context": ".."': (MAIN, '"context": ".."', '"context": "../.."'),
     "/build/target": (MAIN, '"context": "..",', '"context": "..", "target": "tool",'),
     "BASE_IMAGE": (MAIN, re.compile(r'"BASE_IMAGE": "[^"]+",\s*'), ""),
     "MIRROR": (MAIN, '"args": {', '"args": {"MIRROR": "x",'),
@@ -469,6 +469,34 @@ BROKEN = {
     "there is no folder test": (WORKFLOW, "      - run: pytest\n", "      - run: pytest\n        working-directory: test\n"),
     "/Job/spec/template/spec/securityContext/runAsUser": (KUBERNETES, "runAsUser: 1000", 'runAsUser: "1000"'),
     "write Job, Service, or": (KUBERNETES, "kind: Service", "kind: service"),
+    # what a start, a workflow's token, and a command over several lines need
+    "`mkdir` fails from the second start": (INITIALIZE, "mkdir -p .launch\n", "mkdir .launch\n"),
+    "no contents and no pull-requests: write": (".github/workflows/update.yml", re.compile(r"    permissions:\n(?: {6}.*\n)+"), ""),
+    "--master-addr begins a command": (SLURM, re.compile(r" \\\n(?= *--master-addr)"), "\n"),
+    "lacks the `\\` at its end": (SLURM, re.compile(r" \\\n(?= *torchrun)"), "\n"),
+    # what one file says of another, or of a server
+    "starts my-gpu-project.train": (".vscode/launch.json", '"my_gpu_project.train",\n', '"my-gpu-project.train",\n'),
+    "devcontainer.cpu.json does not exist": (WORKFLOW, ".devcontainer/cpu/devcontainer.json", ".devcontainer/devcontainer.cpu.json"),
+    "empties HF_TOKEN": (HOST_ENV, "HF_TOKEN\n", "HF_TOKEN=\n"),
+    "the server listens on 127.0.0.1": (COMPOSE, "mlflow server --host 0.0.0.0", "mlflow server --host 127.0.0.1"),
+    "the extra dev, in another table": (PYPROJECT, "[project.optional-dependencies]", "[dependency-groups]"),
+    "several labels as a list": (".github/workflows/gpu.yml", re.compile("runs-on: .*"), "runs-on: self-hosted, gpu"),
+    "/torch_install/requirement: torch==2.5.1 excludes": (STACK, re.compile(r'("torch_install": \{\s+"requirement": ")[^"]+'), r"\1torch==2.5.1"),
+    '"dockerfile": "../../Dockerfile" and "context": "../.."': (CPU, re.compile(r'"\.\./\.\./Dockerfile",(\s+)"context": "../.."'), r'"../Dockerfile",\1"context": ".."'),
+    # what a program, a shell, git, or another tool makes of it
+    "the server listens on 127.0.0.1, as by default": ("Dockerfile", 'CMD ["bash"]', 'EXPOSE 8000\nCMD ["uvicorn", "serve:app"]'),
+    "starts train.py, which does not exist": (".vscode/launch.json", re.compile(r'"module": "(?=my_gpu_project.train")[^"]+"'), '"program": "${workspaceFolder}/train.py"'),
+    "its Python would come before": (MAIN, *key('"features": {"ghcr.io/devcontainers/features/python:1": {"version": "3.11"}}')),
+    "`$!` is the program": (SLURM, re.compile(r' "\$@" &\n'), ' "$@"\n'),
+    "the line ends of Windows, in .gitattributes": (".gitattributes", END, "* text eol=crlf\n"),
+    "expandable_segments=True is not OPTION:VALUE": (MAIN, '"containerEnv": {', '"containerEnv": {"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:[256:1,512:2],expandable_segments=True",'),
+    "docker build has no option --gpus": (MAIN, '"context": "..",', '"context": "..", "options": ["--pull", "--gpus=all"],'),
+    "`set -euo pipefail` is of bash": (INITIALIZE, "set -eu\n", "set -euo pipefail\n"),
+    f"{ANSWERS}: is missing": (ANSWERS,),
+    "write one text for a shell": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, command: 'pip install b && a'}\n"),
+    "write one text for a shell, in a healthcheck": (COMPOSE, "test: [CMD, bash", "test: [CMD, curl, localhost, '||', exit"),
+    "root without its capabilities": (COMPOSE, "    user: ${USER_UID}:${USER_GID}\n", ""),
+    "move it to /services/dev/deploy/resources/reservations": (COMPOSE, "        reservations:\n", "        limits:\n"),
     "nothing copies own.txt": ("Dockerfile", "\nENTRYPOINT", "\nRUN pip install -r own.txt\nENTRYPOINT"),
 }  # fmt: skip
 LEGAL = {
@@ -476,6 +504,15 @@ LEGAL = {
     "a user of an argument": ("Dockerfile", END, "\nARG ADMIN=root\nUSER ${ADMIN}\nRUN apt-get update && apt-get install -y a\nUSER ${USER_UID}\n"),
     "a profile's folder": (COMPOSE, "\nservices:\n", "\nservices:\n  some: {build: ./some, profiles: [some]}\n"),
     "a password of another service": (COMPOSE, "\nservices:\n", "\nservices:\n  db: {image: postgres, environment: {DB_PASSWORD: '${DB_PASSWORD}'}}\n"),
+    "ports of other commands": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, command: 'wait --port 1; a --port 80', ports: ['127.0.0.1:1-9:80']}\n  b: {image: a, command: a --port 8:80, ports: ['127.0.0.1:7:7']}\n"),
+    "the same port of two addresses": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, ports: ['127.0.0.1:7:7']}\n  b: {image: a, ports: ['[::1]:7:7']}\n"),
+    "the update by another token": (".github/workflows/update.yml", re.compile(r"    permissions:\n(?: {6}.*\n)+([\s\S]*)github.token"), r"\1secrets.BOT"),
+    "a list of options over several lines": (SLURM, "  srun_options=()\n  enter=(./", "  srun_options=(\n  --exact # $(one)\n  )\n  enter=(./"),
+    "a shell's command": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, command: 'sh -c \"a && b --host localhost\"', ports: ['127.0.0.1:9:9']}\n"),
+    "a Python feature without Python": (CPU, *key('"features": {"ghcr.io/devcontainers/features/python:1": {"version": "none"}}')),
+    "options of a build": (CPU, '"context": "../..",', '"context": "../..", "options": ["--network=host", "--secret", "id=a"],'),
+    "the ends of other files": (".gitattributes", END, "*.csv eol=crlf\n"),
+    "a server of another program": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, command: gunicorn -k uvicorn.workers.UvicornWorker -b 0.0.0.0, ports: ['127.0.0.1:9:8000']}\n"),
     "ENV of one value": ("Dockerfile", END, "\nENV LDFLAGS -L/opt -Wl,-rpath=/opt\n"),
     "the container in another file": (COMPOSE, re.compile(r"\n  dev:\n(?:    .*\n)*"), "\n  dev:\n    extends: {file: other.yaml, service: dev}\n"),
     "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),
@@ -682,6 +719,7 @@ def test_a_word_that_may_be_meant_is_no_mistake(line: str, own: str) -> None:
     {
         "`num_nodes`": ("num_nodes: 1", "num_node: 1"),
         "/resources/accelerators/H100": ("H100: 1", "H100: eight"),
+        "/envs/BUCKET": (re.compile("BUCKET: .*"), "BUCKET: My-Bucket"),
         "BUCKT is not declared": ("name: ${BUCKET}", "name: ${BUCKT}"),
         "/run: bash cannot read it": ("./launch --native run -- torchrun", "./launch --native run -- 'torchrun"),
         "": ("disk_size: 256", "disk_size: 512\n  infra: aws/us-east-1"),
@@ -978,6 +1016,9 @@ def test_the_keys_of_compose() -> None:
 def test_the_options_of_docker_run() -> None:
     if not shutil.which("docker"):
         pytest.skip("docker is not installed")
+    building = subprocess.run(["docker", "build", "--help"], capture_output=True, text=True, check=True).stdout
+    both = {*re.findall(r"--([a-z-]+)", building)} & {*" ".join(specification.KINDS.values()).split()}
+    assert both <= {*specification.BUILD_TOO.split()}
     listed = subprocess.run(["docker", "run", "--help"], capture_output=True, text=True, check=True).stdout
     rows = re.findall(r"^ +(?:(-\w), )?(--[a-z0-9-]+)(?: ([a-z0-9-]+))? {2,}", listed, re.MULTILINE)
     assert {name: kind for _, name, kind in rows}.items() <= flags.KIND.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -80,7 +81,8 @@ def explain(place: str, key: str, keys: Mapping[str, str] = DEVCONTAINER) -> tup
         return meant, f"did you mean `{meant}`?"
     if top_level and (flag := alike(key, " ".join(KINDS.values()).split(), 1)):
         return "runArgs", f"it is a flag of docker run, so add `--{flag}=VALUE` to `runArgs`"
-    for other in [*around(place), *inside(place, keys)]:
+    beside = [other for other in inside(posixpath.dirname(place), keys) if other.count("/") == place.count("/")]
+    for other in [*beside, *around(place), *inside(place, keys)]:
         names = next((names for pattern, names in keys.items() if matches(other, pattern)), "")
         if key in names.split():
             where = f"an entry of {other[:-2]}" if other.endswith("/*") else other or "the top level of the file"

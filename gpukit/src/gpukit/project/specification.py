@@ -28,6 +28,11 @@ KINDS = {
     "uint16": "blkio-weight",
     "ulimit": "ulimit",
 }
+# Those that docker build has, too (docker buildx build --help, Docker 28.2; and without buildx).
+BUILD_TOO = (
+    "add-host annotation cgroup-parent cpu-period cpu-quota cpu-shares cpuset-cpus cpuset-mems disable-content-trust "
+    "isolation label memory memory-swap network platform pull quiet rm security-opt shm-size ulimit"
+)
 # Options that only Podman has, without and with a value (https://docs.podman.io, podman-run, read 2026-11-25).
 PODMAN = {
     "": "env-host http-proxy no-hostname no-hosts passwd read-only-tmpfs replace rmi rootfs tls-verify unsetenv-all",

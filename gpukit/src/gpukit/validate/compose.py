@@ -271,6 +271,10 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         inline = isinstance(entry.get("build"), Mapping) and entry["build"].get("dockerfile_inline")
         if inline and (problem := image.mistake(image.instructions(interpolated(inline, {})))):
             yield problem._replace(file=COMPOSE, place=f"/services/{key}/build/dockerfile_inline")
+        limited = "ALL" in (entry.get("cap_drop") or []) and not {"cap_add", "user"} & {*entry}
+        if limited and inline and "USER" not in inline and any(mount["type"] == "bind" for mount in mounts(entry)):
+            what = "is missing: root without its capabilities cannot write to the folders of another user"
+            yield Problem(COMPOSE, f"/services/{key}/user", what, "add `user: ${USER_UID}:${USER_GID}`")
         for file, required in env_files(entry).items():
             there = not required or (project / file).is_file() or file.endswith(HOST_ENV)  # which is reported
             if not there and not private(project, file):
@@ -299,21 +303,25 @@ def private(project: Path, file: str) -> bool:
 
 
 def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
-    """Ports of the host that two services publish, if both always run."""
+    """Ports of the host that two services publish, if both always run, and one that no command listens on."""
     used: dict[str, str] = {}
     for key, entry in services.items():
         if entry.get("profiles"):
             continue
-        given = [str(port) for port in entry.get("ports") or []]
-        forms = [re.search(r"(\d+)\}?:(\d+)(/udp)?(?:/tcp)?$", port) for port in given]  # 127.0.0.1:${PORT:-5000}:5000
-        for host, inner, udp in [match.groups() for match in forms if match]:
-            listens = re.search(r"--port['\",=\s]+(\d+)", str(entry.get("command")))
-            if listens and len(given) == 1 and inner != listens[1]:
-                what = f"publishes port {inner} of the container, and the command listens on {listens[1]}"
-                yield Problem(COMPOSE, f"/services/{key}/ports", what, f"end it with :{listens[1]}")
-            owner = used.setdefault(host + (udp or ""), key)
+        texts = [interpolated(port, {}) for port in entry.get("ports") or [] if isinstance(port, str)]
+        command = str(entry.get("command"))
+        listens = re.findall(r"--port['\",=\s]+(\d+)(?![\w.:/-])", command)
+        elsewhere = entry.get("network_mode") == "host" or "UVICORN_" in str(entry)
+        if texts and image.only_inside(command) and not elsewhere:
+            yield Problem(COMPOSE, f"/services/{key}/command", *image.ONLY_INSIDE)
+        for host, _, inner in [text.removesuffix("/tcp").rpartition(":") for text in texts]:
+            if listens and len(texts) == 1 and inner.isdecimal() and inner not in listens:
+                what = f"publishes port {inner} of the container, and the command listens on {listens[0]}"
+                yield Problem(COMPOSE, f"/services/{key}/ports", what, f"end it with :{listens[0]}")
+            protocol = inner.partition("/")[2]
+            owner = used.setdefault(f"{host}/{protocol}", key) if host[-1:].isdecimal() else key
             if owner != key:
-                what = f"port {host} is also that of the service {owner}"
+                what = f"port {host.rpartition(':')[2]} is also that of the service {owner}"
                 yield Problem(COMPOSE, f"/services/{key}/ports", what, "publish it as another one")
 
 

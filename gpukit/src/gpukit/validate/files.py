@@ -22,7 +22,7 @@ from gpukit.project.pyproject import REQUIREMENT, Requirements, canonical
 from gpukit.project.specification import SBATCH, SBATCH_SHORT
 from gpukit.project.versions import allows
 from gpukit.validate import secrets
-from gpukit.validate.formats import shell
+from gpukit.validate.formats import QUOTED, shell
 from gpukit.validate.problem import (
     COMPOSE,
     COMPOSE_CPU,
@@ -56,10 +56,20 @@ STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 UNIX = (*SCRIPTS, APT)  # no program reads these with the line ends of Windows
 # The start of a command that runs or reads a file of the project, unless `||` allows for the file to be missing
 OWN_FILE = re.compile(
-    r"(?:(?:bash|sh|python3?|jupyter execute|(?:uv )?pip3? install -r) |(?=[\w.-]+/))(?:\./)?"
-    r"([\w.-][\w./-]*\.(?:sh|py|ipynb|txt))(?=\s|$)(?!.*\|\|)"
+    r"(?:(?:bash|sh|python3?|jupyter execute|(?:uv )?pip3? install -r) |--(?:config|env-file|file)[ =]|(?=[\w.-]+/))"
+    r"(?:\./)?([\w.-][\w./-]*\.(?:sh|py|ipynb|txt|json|ya?ml|toml|env))(?=\s|$)(?!.*\|\|)"
 )
+BASH = re.compile(r"(?m)(?:^|[;&|!]|\b(?:if|while|then|do|else)\b)[ \t]*(source|\[\[|set -\w*o pipefail)(?=\s|$)")
+# A command of initialize.sh, outside of conditions, that fails if its result is there
+ONCE = re.compile(r"(?m)(?<![\\|&]\n)^(mkdir|ln)(?!.*(?:\s-\w*[pf]|--parents|--force|\|\|))[ \t](?:.*[ \t])?(\S+)$")
 ELSEWHERE = re.compile(r"\b(cd|pushd|clone|download|repository)\b")  # after these, files are not the project's
+# What a workflow's own token must be allowed for these commands, unless they may use another one
+# (https://docs.github.com/actions/how-tos/write-workflows/choose-what-workflows-do/use-github_token, read 2026-11-27)
+WRITES = {
+    "contents": re.compile(r"launch update .*--pull-request|(?m:^\s*git push( -\S+)*( origin\b.*)?$)"),
+    "pull-requests": re.compile(r"launch update .*--pull-request|\bgh pr create\b"),
+}
+OTHER_TOKEN = re.compile(r"secrets\.(?!GITHUB_TOKEN)|\.outputs\.|token'|ssh")
 # The marks that pytest has (`pytest --markers`, 9.1.1), and that of a plugin which other packages bring
 MARKS = "anyio filterwarnings parametrize skip skipif usefixtures xfail"
 PROSE = ("README.md", STACK, ANSWERS)  # these, and what is of each project, have no lines of the template
@@ -136,6 +146,14 @@ def script(project: Path, name: str) -> Iterator[Problem]:
     except ValueError as error:
         yield Problem(name, "", str(error), f"correct it, or {RESTORE}")
         return
+    of_bash = BASH.search(QUOTED.sub("x", text)) if program == "sh" else None
+    if of_bash:
+        what = f"`{of_bash[1]}` is of bash, and sh runs this file, which is another shell on Debian and Ubuntu"
+        yield Problem(name, "", what, "leave it out, or write it for sh")
+    once = ONCE.search(text) if name == INITIALIZE and re.search(r"(?m)^set -\w*e", text) else None
+    if once:
+        what = f"`{once[1]}` fails from the second start on, when {once[2]} is there"
+        yield Problem(name, "", what, f"write `{'mkdir -p' if once[1] == 'mkdir' else 'ln -sfn'}`")
     words = text.splitlines()[0].removeprefix("#!").split()
     interpreter = text.startswith("#!") and words and (Path(words[0]).exists() or os.name != "posix")
     if name in STARTED and not (interpreter and any(word.endswith("sh") for word in words)):
@@ -206,15 +224,26 @@ def actions(project: Path, name: str, content: Mapping[str, Any]) -> Iterator[Pr
     for used in [*values(content, "/jobs/*/steps/*/uses"), *values(content, "/jobs/*/uses")]:
         if used.startswith("./.github/") and not (project / used).exists():
             yield Problem(name, "", f"{used} does not exist", "correct the path, or create it")
-    own = project / PYPROJECT
-    text = own.read_text(encoding="utf-8", errors="replace") if own.is_file() else ""
-    extras = {canonical(extra) for extra in re.findall(r"(?m)^\s*[\"']?([\w.-]+)[\"']?\s*=\s*\[", text)}
+    extras = None
+    with contextlib.suppress(RefusalError):  # it is not there, or cannot be read, which is reported
+        table = dependencies.parsed(dependencies.text_of(project, PYPROJECT), PYPROJECT).get("project")
+        if isinstance(table, dict) and "optional-dependencies" not in str(table.get("dynamic")):
+            extras = {canonical(extra) for extra in table.get("optional-dependencies", {})}
     for job, entry in content["jobs"].items():
         before = f"{content.get('defaults')} {entry.get('defaults')}"
+        granted = entry.get("permissions", content.get("permissions", "write-all"))  # GitHub's default is a setting
+        if isinstance(granted, dict) and not OTHER_TOKEN.search(f"{content.get('env')} {entry}"):
+            script = "\n".join(step.get("run", "") for step in entry.get("steps") or [])
+            lacks = [name for name, use in WRITES.items() if granted.get(name) != "write" and use.search(script)]
+            if lacks:
+                what = f"its steps change the repository, and its token has no {' and no '.join(lacks)}: write"
+                yield Problem(name, f"/jobs/{job}/permissions", what, "add it")
         for step in entry.get("steps") or []:
             for what, remedy in lost(project, step, before):
                 yield Problem(name, f"/jobs/{job}/steps", what, remedy)
-            for extra in re.findall(rf"{PYPROJECT}.*--extra[ =]([\w-]+)", step.get("run", "")) if text else ():
+            for extra in (
+                re.findall(rf"{PYPROJECT}.*--extra[ =]([\w-]+)", step.get("run", "")) if extras is not None else ()
+            ):
                 if canonical(extra) not in extras:
                     what = f"installs the extra {extra}, which {PYPROJECT} does not have"
                     yield Problem(name, f"/jobs/{job}/steps", what, "name one of [project.optional-dependencies]")
@@ -232,8 +261,9 @@ def lost(project: Path, step: Mapping[str, Any], before: str) -> Iterator[tuple[
     for line in script.splitlines():
         for match in filter(None, (OWN_FILE.match(line, word.start()) for word in re.finditer(r"\S+", line))):
             first = Path(match[1]).parts[0]
-            ours = not line[: match.start()].strip() or (" " in match[0] and (project / first).is_dir())
-            if ours and first not in before and not (project / match[1]).exists():
+            ours = not line[: match.start()].strip() or (re.search("[ =]", match[0]) and (project / first).is_dir())
+            reported = match[1] in NEEDED
+            if ours and not reported and first not in before and not (project / match[1]).exists():
                 yield f"{match[1]} does not exist", "correct the path, or create the file"
         before += line
 
@@ -298,6 +328,8 @@ def host_env(project: Path) -> Iterator[Problem]:
             yield Problem(HOST_ENV, f"line {number}", what, "write NAME or NAME=VALUE, without `export`")
         elif re.fullmatch(r"(['\"]).*\1\s*", value):
             yield Problem(HOST_ENV, f"line {number}", "docker makes the quotes part of the value", "remove them")
+        elif "=" in line and not value.strip() and secrets.NAME.search(name):
+            yield Problem(HOST_ENV, f"line {number}", f"empties {name}, instead of passing it", "remove the `=`")
 
 
 def dotenv(project: Path) -> Iterator[Problem]:
@@ -355,14 +387,14 @@ def initialize(project: Path, name: str, raw: Mapping[str, Any], gpu: bool) -> I
 
 def build(project: Path, name: str, config: Config) -> Iterator[Problem]:
     """The paths in `build`, which are relative to devcontainer.json."""
-    for key, path, wanted in (
-        ("dockerfile", config.dockerfile, located(DOCKERFILE, project)),
-        ("context", config.context, project),
-    ):
-        if path != wanted.resolve():
-            relative = os.path.relpath(wanted.resolve(), located(name, project).resolve().parent)
-            what = f"is {os.path.relpath(path, project.resolve())}, seen from the project's folder"
-            yield Problem(name, f"/build/{key}", what, f'write "{relative}"')
+    wanted = {"dockerfile": located(DOCKERFILE, project).resolve(), "context": project.resolve()}
+    given = {"dockerfile": config.dockerfile, "context": config.context}
+    wrong = [key for key in wanted if given[key] != wanted[key]]
+    if wrong:  # often both, for one cause
+        what = f"is {os.path.relpath(given[wrong[0]], project.resolve())}, seen from the project's folder"
+        folder = located(name, project).resolve().parent
+        write = " and ".join(f'"{key}": "{os.path.relpath(wanted[key], folder)}"' for key in wrong)
+        yield Problem(name, f"/build/{wrong[0]}", what, f"write {write}")
     text = located(DOCKERFILE, project).read_text(encoding="utf-8", errors="replace") if config.target else ""
     if text and config.target not in re.findall(r"(?im)^FROM\s.*\sAS\s+(\S+)\s*$", text):
         yield Problem(name, "/build/target", f"the Dockerfile has no stage {config.target}", "correct it, or remove it")

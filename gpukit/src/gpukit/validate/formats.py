@@ -86,6 +86,13 @@ def shell(text: str, program: str = "bash") -> None:
         other = [word for word in exported.split() if not re.fullmatch(r"[A-Za-z_]\w*(\+?=.*)?|-\w+|.*\$.*", word)]
         if other:
             raise ValueError(f"`export` has {other[0]}, which is no variable: two lines may have become one")
+    commands = plain.replace("\\\n", " ")
+    while (shorter := re.sub(r"\([^()]*\)", "x", commands)) != commands:  # the items of a list may begin with -
+        commands = shorter
+    if lost := re.search(r"(?m)^[ \t]*(--?[A-Za-z][\w-]*)(?!.*\))", commands):
+        raise ValueError(f"{lost[1]} begins a command: the line before has lost the `\\` at its end")
+    if re.search(r"\$!", plain) and not re.search(r"(?<![&<>|])&(?![&>])|\bcoproc\b", plain):
+        raise ValueError("`$!` is the program that a `&` started, and no command ends with one")
     text = EXPRESSION.sub("x", text)
     try:
         done = subprocess.run(

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpukit.project.location import is_adopted, located
+from gpukit.project.location import is_adopted, located, place
 from gpukit.project.messages import alike
 from gpukit.project.specification import INSTRUCTION_FLAGS, INSTRUCTIONS, RUN_MOUNT, RUN_MOUNT_TYPES
 from gpukit.validate import secrets
-from gpukit.validate.files import other_torch
+from gpukit.validate.files import UNIX, other_torch
 from gpukit.validate.formats import shell
 from gpukit.validate.problem import DOCKERFILE, RESTORE, STACK, Problem
 
@@ -50,6 +50,10 @@ WITHOUT_VALUE = "readonly ro readwrite rw required"  # fields of RUN --mount (co
 ROOT = "addgroup adduser groupadd groupmod useradd usermod"
 # What the base images do not have, and what to do instead
 ABSENT = {"sudo": "remove it: RUN is root before the line with USER", "conda": "name the packages in pyproject.toml"}
+ONLY_INSIDE = (
+    "the server listens on 127.0.0.1, which is the container itself: nobody else reaches its port",
+    "write `--host 0.0.0.0`: what is published decides who reaches it",
+)
 UNENDED = "<<"  # in place of an instruction: a here-document without its end
 CONTINUES = "\\"  # and one that runs into the next one
 CONTINUED = re.compile(rf"({INSTRUCTIONS.replace(' ', '|')})\s")
@@ -105,6 +109,7 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     if last.name == "FROM" or last.rest.split(":")[0] in ("root", "0"):
         what = "the image runs as root, and what root writes to the workspace belongs to root on the host"
         yield at(last, what, "end it with `USER ${USER_UID}`")
+    serves = any(step.name in ("EXPOSE", "HEALTHCHECK") for step in steps)
     made = " ".join(f"{step.name} {step.rest}" for step in steps)
     folder = "/layers/dependencies/"
     both = made.replace(f"{folder} ", f"{folder}first.txt {folder}all.txt")  # copied as a folder
@@ -121,6 +126,8 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
     for step in steps:
         for name, value in re.findall(r"(\w+)=[\"']?([^\s\"']+)", step.rest) if step.name in ("ENV", "ARG") else ():
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
+        if step.name == "CMD" and serves and only_inside(step.rest) and "UVICORN_" not in made:
+            yield at(step, *ONLY_INSIDE)
     yield from entrypoint(steps)
     yield from copies(project, steps, stack)
     yield from search_path(steps)
@@ -349,6 +356,27 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
         what = f"keeps {names} from the build, and the Dockerfile copies it (line {kept[0][1]})"
         again = ", ".join(f"`!{source}`" for source, _ in kept)
         yield Problem(".dockerignore", "", what, f"add at its end, one per line: {again}")
+
+
+def only_inside(command: str) -> bool:
+    """Whether the only program of a command is a server that listens on the container's own address."""
+    named = re.search(r"--(?:host|ip|bind(?:-address)?)['\",=\s]+(127\.0\.0\.1|localhost|::1)(?![\w.])", command)
+    # https://www.uvicorn.org/settings (read 2026-11-27)
+    by_default = re.search(r"\buvicorn(?![\w.-])(?!.*--(host|uds|fd)\b)", command)
+    return bool(named or by_default) and not re.search(r"[;&|]", command)
+
+
+def line_ends(project: Path) -> Iterator[Problem]:
+    """What git checks out with the line ends of Windows, although no program reads it so."""
+    rules = []
+    for pattern, *given in [line.split() for line in patterns(project / ".gitattributes")]:
+        ends = [each for each in given if each in ("eol=lf", "eol=crlf", "binary", "-text")]
+        rules += [pattern if ends[-1] == "eol=crlf" else f"!{pattern}"] if ends else []
+    changed = [name for name in UNIX if located(name, project).is_file() and excluded(place(project, name), rules)]
+    if changed:
+        what = f"gives {', '.join(changed)} the line ends of Windows"
+        remedy = ", ".join(f"`{place(project, name)} eol=lf`" for name in changed)
+        yield Problem(".gitattributes", "", what, f"end the file with {remedy}")
 
 
 def final(steps: list[Instruction]) -> list[Instruction]:

@@ -141,6 +141,7 @@ class Validation:
         configs = self.configurations(stack)
         self.dockerfile(configs, stack)
         self.add(image.ignored, self.project)
+        self.add(image.line_ends, self.project)
         pyproject = None
         if is_adopted(self.project):
             self.add(files.adopted_requirements, self.project, stack)
@@ -255,7 +256,13 @@ class Validation:
     def others(self, stack: Any) -> None:
         """The answers, the workflows, and the other files in YAML and JSON."""
         if not self.path(files.ANSWERS).is_file():
-            self.notices.append(f"{files.ANSWERS} is missing, and ./launch update needs it.")
+            texts = [path.read_text(errors="replace") for path in self.project.glob(".github/workflows/*.yml")]
+            what = "is missing, and ./launch update needs it"
+            problem = Problem(files.ANSWERS, "", what, "restore it with `git checkout`")
+            if any("launch update" in text for text in texts):
+                self.found.append(problem)
+            else:  # an owner may give updates up
+                self.notices.append(f"{problem}.")
         for name in files.generated(self.project):
             if name.startswith(".vscode/"):
                 self.content(name, devcontainer.parse)
@@ -323,6 +330,9 @@ class Validation:
         if pyproject is not None:
             disagreements += files.versions(self.project, pyproject, stack)
         self.add(rules.blamed, disagreements)
+        if not any(key == "torch" for key, _ in disagreements):
+            place = "/torch_install/requirement"
+            self.add(files.other_torch, stack["torch_install"]["requirement"], STACK, place, stack, RESTORE)
         if MAIN in configs and self.sound(STACK, True):
             raw, config = configs[MAIN]
             self.add(rules.gpu_request, self.container(MAIN, raw), self.container(MAIN, raw, CHOICES[1]), stack)
@@ -337,9 +347,8 @@ class Validation:
                 continue
             found = written.mistyped(self.path(name).read_text(encoding="utf-8-sig"))
             if found:
-                number, word, meant = found
-                what = f"`{word}` differs from the template's word in one letter"
-                causes.append(Problem(name, f"line {number}", what, f"did you mean `{meant}`?"))
+                number, what, remedy = found
+                causes.append(Problem(name, f"line {number}", what, remedy))
         if causes:
             self.found = Validation(self.project, self.wheel, {each.file for each in causes}).problems() + causes
 

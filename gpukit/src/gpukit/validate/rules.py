@@ -13,6 +13,7 @@ from gpukit.host.podman import KEEP_ID
 from gpukit.project import flags
 from gpukit.project.devcontainer import Config
 from gpukit.project.messages import alike
+from gpukit.project.specification import BUILD_TOO, KINDS
 from gpukit.validate import values
 from gpukit.validate.container import BY_NAME, Container
 from gpukit.validate.problem import CPU, MAIN, PODMAN, RESTORE, STACK, Problem, quoted
@@ -97,6 +98,15 @@ def safe(name: str, raw: Mapping[str, Any], container: Container) -> Iterator[Pr
         yield Problem(name, "/containerUser", "is missing", REGULAR_USER)
     elif container.user in ("root", "0"):
         yield Problem(name, "/runArgs", "--user makes the container run as root", "remove it")
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        options = re.sub(r"\[[^]]*\]", "", container.env.get(variable) or "").split(",")
+        if wrong := next((option for option in options if option.strip() and ":" not in option), ""):
+            yield Problem(name, f"/containerEnv/{variable}", f"{wrong} is not OPTION:VALUE", "write it with a colon")
+    for option in raw["build"].get("options") or []:
+        flag = option.partition("=")[0]
+        if flag.startswith("--") and flag[2:] in " ".join(KINDS.values()).split() and flag[2:] not in BUILD_TOO.split():
+            what = f"docker build has no option {flag}"
+            yield Problem(name, "/build/options", what, "move it to runArgs: docker run has it")
     for target, mount in container.mounts.items():
         if CREDENTIALS.search(target) and not mount.read_only:
             what = f"credentials are mounted writable at {target}"

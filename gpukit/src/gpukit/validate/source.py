@@ -21,8 +21,9 @@ from gpukit.validate.problem import DOCKERFILE, STACK, Problem
 
 # Modules that a command, the editor's debugger, or an entry point starts, in lines that are not comments
 STARTED = re.compile(
-    r"^(?![ \t]*(?:#|//)).*?(?:-m[,\s]+[\"']?|\"module\": \"|^[\w-]+ = \")(\w+(?:\.\w+)+)", re.MULTILINE
+    r"^(?![ \t]*(?:#|//)).*?(?:-m[,\s]+[\"']?|\"module\": \"|^[\w-]+ = \")([\w-]+(?:\.\w+)+)", re.MULTILINE
 )
+PROGRAM = re.compile(r"^(?!\s*//).*\"program\": \"\$\{workspaceFolder\}/([^\"$]+\.py)\"", re.MULTILINE)
 OURS = ("gpukit", "exactrun")  # in the wheel
 WRITTEN = re.compile(r"_|version$|.*(_pb2|_generated)")  # modules that a build writes
 OPEN = "def __getattr__"  # in place of the text of a compiled module: any name may be in it
@@ -42,6 +43,9 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
         for module in STARTED.findall(text):
             if alike(module.partition(".")[0], [package], 1):  # such as without its underscore
                 starts.setdefault(module, []).append(name)
+        for file in PROGRAM.findall(text):
+            if not (project / file).exists():
+                yield Problem(name, "", f"starts {file}, which does not exist", "correct the path")
     if (source / package).is_dir():
         for module, names in starts.items():
             if text_of(source, module.split(".")) is None:
@@ -165,6 +169,9 @@ def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any
     path = located(DOCKERFILE, project)
     installed = re.findall(r"pip install ([^&|;\n]*)", path.read_text(encoding="utf-8") if path.is_file() else "")
     own |= {*re.findall(r"[\w-]+", " ".join(installed))}
+    for name in sorted(known & {*PACKAGES} - {canonical(package) for package in PACKAGES.values()}):
+        if canonical(PACKAGES[name]) not in known:
+            yield f"pyproject.toml names {name}, and the package of the module {name} is {PACKAGES[name]}."
     own |= {*OURS, *SHARED, *sys.stdlib_module_names, content["project"]["name"].replace("-", "_")}
     for name, tree in read.items():
         if "sys.path" in (project / name).read_text(encoding="utf-8", errors="replace"):

@@ -1,4 +1,4 @@
-"""A letter too many, too few, changed, or exchanged in a line that the template wrote (data/written.json)."""
+"""A letter too many, too few, changed, or exchanged, or no `\\`, in a line of the template (data/written.json)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ SHORTEST = 5  # letters of a word; a shorter one resembles too many others: unit
 
 
 def mistyped(content: str) -> tuple[int, str, str] | None:
-    """A line's number, the word that makes it differ from one of the template, and that line's word.
+    """A line's number, in what it differs from one of the template, and what to do.
 
     It is the first of a file that has the template's line nowhere.
     """
     missing = [line for line in lines() if line not in content]
-    for number, line in enumerate(content.splitlines(), 1):
+    rows = content.splitlines()
+    for number, line in enumerate(rows, 1):
         text = line.strip(" ,\t")
+        if f"{text} \\" in missing and rows[number : number + 1] and rows[number].startswith((" ", "\t")):
+            return number, "lacks the `\\` at its end, and the next line is part of the command", "add it"
         if not text or text.startswith(("#", "//")) or text in known():
             continue
         for wanted in missing:
             found = one_letter(text, wanted)
             if found:
-                return (number, *found)
+                word, meant = found
+                return number, f"`{word}` differs from the template's word in one letter", f"did you mean `{meant}`?"
     return None
 
 
