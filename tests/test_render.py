@@ -644,7 +644,9 @@ def test_no_residue(texts: dict[tuple[Path, str], str]) -> None:
         found |= {f"{where}: ends otherwise than with one newline" for _ in [0] if not re.search(r"\S\n\Z", text)}
         found |= {f"{where}: spaces at the end of {line!r}" for line in text.splitlines() if line != line.rstrip(" \t")}
         found |= {f"{where}: blank line before a closing bracket" for _ in [0] if re.search(r"\n\n\s*[)\]}]", text)}
-        jinja = r"\{%|\{#(?!\w)|\bUndefined\b" + (r"" if path.suffix in (".py", ".ipynb") else r"|%\}|(?<!\$)\{\{(?! \$)")
+        jinja = r"\{%|\{#(?!\w)|\bUndefined\b" + (
+            r"" if path.suffix in (".py", ".ipynb") else r"|%\}|(?<!\$)\{\{(?! \$)"
+        )
         ours = re.sub(r'(?s)TEMPLATE = """.*?"""', "", text)  # a chat template is Jinja too
         found |= {f"{where}: {line.strip()!r}" for line in ours.splitlines() if re.search(jinja, line)}
     assert sorted(found) == []
