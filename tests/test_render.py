@@ -47,7 +47,8 @@ OTHERS: list[dict] = [
     {"use_case": "vision", "data_dir": "/srv/my data", "services": ["jobs", "predict"]},
     {"shared_machine": True, "tracking": ["tensorboard", "wandb", "mlflow"], "data_dir": "~/datasets"},
     {"project_name": 'Müller & Söhne: "Netz" #1', "package_name": "netz", "tracking": ["mlflow"]},
-    {"project_name": "A name that is as long as names may be, eighty characters in all, and not one more."[:80]},
+    {"project_name": "A name that is as long as names may be, eighty characters in all, and not one more."[:80]}
+    | {"package_name": "p" * 60, "services": ["jobs", "predict"]},
     {"use_case": "llm", "tracking": ["tensorboard", "wandb"], "credentials": ["gcloud"], "shared_machine": True},
     {"use_case": "vision", "tracking": ["wandb", "mlflow"], "ci": "none"},
     {"cluster": ["slurm"], "data_dir": "~/a b/$c`d", "shared_machine": True},
@@ -55,6 +56,7 @@ OTHERS: list[dict] = [
 PAIRS = [
     ("rtx-40", "h100"),
     ("v100", "rtx-50"),
+    ("t4-rtx-20", "v100"),
     ("h100", "gh200"),
     ("rtx-50", "cpu"),
     ("cpu", "rtx-50"),
@@ -552,10 +554,24 @@ def test_a_dockerfile_names_its_machines_and_why_pytorch_is_for_the_cpu(everythi
     """A list of machines has one "and" (a name may have one, too); a build for the CPU needs a reason beside a GPU."""
     for name, project in everything.items():
         dockerfile = (project / "Dockerfile").read_text(encoding="utf-8")
-        title = re.match(r"# PyTorch for (.*?)\. VS Code", dockerfile)[1]
+        title = re.match(r"# PyTorch for (.*)\.\n", dockerfile)[1]
         assert title.replace("GeForce RTX 20 and GTX 16 series", "").count(" and ") <= 1, title
         reason = re.search(r"#(.*)\nFROM system AS torch\n(?:ARG.*\n)*ARG TORCH_BACKEND=cpu\n", dockerfile)
         assert not reason or CASES[name]["hardware"] == "cpu" or "CPU" in reason[1], name
+
+
+def test_a_variable_is_set_only_where_cuda_needs_it(everything: dict[str, Path]) -> None:
+    cases = set()
+    for name, project in everything.items():
+        stack = json.loads((project / "stack.json").read_text(encoding="utf-8"))
+        newest = max(float(each["cuda"] or 0) for each in (stack, stack["native"]))
+        files = (project / ".devcontainer/devcontainer.json", project / "AGENTS.md")
+        for environment in (HARDWARE[target].get("environment") for target in stack["targets"]):
+            for variable in environment["variables"] if environment else ():
+                needed = newest >= float(environment["first_cuda"])
+                assert [variable in file.read_text(encoding="utf-8") for file in files] == [needed, needed], name
+                cases.add(needed)
+    assert cases == {True, False}
 
 
 def test_a_slurm_job_is_for_one_node(everything: dict[str, Path]) -> None:
@@ -628,7 +644,9 @@ def test_no_residue(texts: dict[tuple[Path, str], str]) -> None:
         found |= {f"{where}: ends otherwise than with one newline" for _ in [0] if not re.search(r"\S\n\Z", text)}
         found |= {f"{where}: spaces at the end of {line!r}" for line in text.splitlines() if line != line.rstrip(" \t")}
         found |= {f"{where}: blank line before a closing bracket" for _ in [0] if re.search(r"\n\n\s*[)\]}]", text)}
-        jinja = r"\{%|\{#(?!\w)|\bUndefined\b" + (r"" if path.suffix in (".py", ".ipynb") else r"|%\}|(?<!\$)\{\{")
+        jinja = r"\{%|\{#(?!\w)|\bUndefined\b" + (
+            r"" if path.suffix in (".py", ".ipynb") else r"|%\}|(?<!\$)\{\{(?! \$)"
+        )
         ours = re.sub(r'(?s)TEMPLATE = """.*?"""', "", text)  # a chat template is Jinja too
         found |= {f"{where}: {line.strip()!r}" for line in ours.splitlines() if re.search(jinja, line)}
     assert sorted(found) == []

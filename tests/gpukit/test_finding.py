@@ -30,6 +30,11 @@ def test_table_fits_and_is_complete(width):
     assert sum(line.startswith("FAIL  Title of b") for line in lines) == 2  # in the table, and in full below it
 
 
+def test_as_above_is_about_the_line_above():
+    lines = table([MIXED[3], MIXED[3], MIXED[0], MIXED[3]]).splitlines()
+    assert lines[0] == lines[3] != lines[1]
+
+
 def test_a_long_text_takes_two_lines_of_the_table_and_stands_in_full_below():
     head, _, below = table(MIXED[1:2]).partition("\n\n")
     assert len(head.splitlines()) == 2

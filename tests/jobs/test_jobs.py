@@ -22,6 +22,7 @@ import pytest
 from gpukit.cli.main import main, parse
 from gpukit.host import facts
 from gpukit.host import queue as place
+from gpukit.host.engine import Engine
 from gpukit.jobs import records, slurm, worker
 from gpukit.jobs.commands import act
 from gpukit.jobs.log import main as copy_log
@@ -304,6 +305,8 @@ def test_without_a_gpu_jobs_run_names_the_cpu(
     """At once: in the background, nobody would see it before the morning."""
     (root / ".devcontainer/devcontainer.json").write_text(json.dumps({**CONFIG, "runArgs": ["--gpus=all"]}))
     monkeypatch.setattr(facts, "no_gpu", lambda: True)
+    if options:  # it is not Docker that runs the jobs
+        monkeypatch.setattr(Engine, "endpoint", lambda engine: pytest.fail("Docker was asked"))
     assert main([*options, "jobs", "run", "-d"]) == 1
     assert f"`{' '.join(['./launch', *options])} --cpu jobs run ...`" in capsys.readouterr().err
 

@@ -33,7 +33,7 @@ from tests.conftest import ROOT, cannot
 from tests.jobs.test_service import Service, project
 from tests.ports import free_port
 
-ALERTS = ROOT / "template" / "{% if 'jobs' in services %}monitoring{% endif %}" / "alerts.yml"
+ALERTS = ROOT / "examples/service-rtx-30/monitoring/alerts.yml"
 JOB = {
     "command": ["python", "-m", "demo.train", "--name=job-1"],
     "state": "running",

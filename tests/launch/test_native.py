@@ -33,7 +33,7 @@ from gpukit.host import facts, memory
 from gpukit.host.cards import data
 from gpukit.host.facts import arch
 from gpukit.host.project import Project
-from gpukit.host.refusals import explain
+from gpukit.host.refusals import explain, lacks_gpu
 from gpukit.launch import native
 from gpukit.launch.environment import Environment
 from gpukit.project import messages
@@ -307,11 +307,21 @@ def test_the_loaded_driver(tmp_path: Path, text: str, version: str, monkeypatch:
         (None, (38, 2), ""),
     ],
 )
-def test_the_driver_must_serve(small: Path, loaded: str | None, system: tuple[int, ...], words: str) -> None:
+def test_the_driver_must_serve(
+    small: Path, loaded: str | None, system: tuple[int, ...], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Environment(project(small))
+    monkeypatch.setattr(facts, "no_gpu", lambda: False)
     with pytest.raises(RefusalError, match=re.escape(words)) if words else contextlib.nullcontext():
         native.gpu_serves(found, loaded, system)
     native.gpu_serves(Environment(Project(small, {}, cpu=True)), None, (36, 4, 3))
+
+
+def test_without_a_gpu_no_driver_is_asked_for(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "no_gpu", lambda: True)
+    with pytest.raises(RefusalError) as refused:
+        native.gpu_serves(Environment(project(small)), None, ())
+    assert lacks_gpu(refused.value)
 
 
 def test_a_machine_of_another_kind_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

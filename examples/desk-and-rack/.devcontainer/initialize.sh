@@ -9,8 +9,8 @@ fail() {
 }
 
 folder() {
-  [ -e "$1" ] && [ ! -d "$1" ] && fail "$1 is mounted into the container and must be a folder, but it is a file: move it away."
   [ -d "$1" ] && return
+  [ ! -e "$1" ] || fail "$1 is mounted into the container and must be a folder, but it is a file: move it away."
   mkdir -p "$1" || fail "$1 is mounted into the container, but it could not be created: create it, or change the mount."
   echo "Created $1"
 }

@@ -1,4 +1,7 @@
-"""Exports the model of a run to ONNX, and compares it with the original: `python -m plate_reader.export --name a`."""
+"""Exports the model of a run to ONNX, and compares it with the original.
+
+For the run "a": `python -m plate_reader.export --name a`.
+"""
 
 import json
 import math

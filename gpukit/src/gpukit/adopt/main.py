@@ -21,6 +21,7 @@ from gpukit.findings.finding import count, in_words
 from gpukit.host import facts, queue
 from gpukit.host.cards import data
 from gpukit.host.git import attempt, git, last_line, status
+from gpukit.host.project import CPU
 from gpukit.plan import packages
 from gpukit.plan.index import Indexes, Platform
 from gpukit.project import versions
@@ -280,7 +281,8 @@ def show_next(root: Path, written: list[str], found: Found) -> None:
     command = next((f"python {name}" for name in SCRIPTS if (root / name).is_file()), "YOUR COMMAND")
     print(f"Wrote {len(written)} files; none of yours changed. `gpukit adopt --undo` removes them. Next:")
     print(f'  git add{forced} {" ".join(paths)} && git commit -m "Adopt gpukit"')
-    print(f"  ./launch run -- {command}        in the container; --cpu without a GPU")
+    cpu = "; --cpu without a GPU" if (root / ADOPTED[CPU]).is_file() else ""
+    print(f"  ./launch run -- {command}        in the container{cpu}")
     if kept := look.kept_from_builds(root, [FOLDERS[0], *(each.partition("#")[0] for each in found.sources)]):
         lines = " and ".join(f"`!{each}`" for each in kept)
         print(f"For VS Code, add {lines} to the end of your .dockerignore: its builds read that file, and need these.")

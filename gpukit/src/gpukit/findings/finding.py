@@ -135,10 +135,9 @@ def table(findings: list[Finding], width: int = 80, color: bool = False) -> str:
     skipped_for = ""
     for finding in findings:
         shown = finding.cause if finding.status == SKIP and finding.completed else finding.seen
-        if finding.status == SKIP:
-            repeated = shown == skipped_for
-            skipped_for = shown
-            shown = "as above" if shown and repeated else shown
+        repeated = bool(shown) and shown == skipped_for
+        skipped_for = shown if finding.status == SKIP else ""
+        shown = "as above" if repeated and skipped_for else shown
         first, *more = _wrap(shown or finding.cause, width - 8 - title_width)
         if len(more) > 1 and has_details(finding):
             more = [f"{more[0]} ..."]

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpukit.host.engine import Engine, remote
 from gpukit.host.memory import VARIABLE, fraction
-from gpukit.host.refusals import NO_GPU
+from gpukit.host.refusals import no_gpu
 from gpukit.project import devcontainer, stack
 from gpukit.project.location import located, place, project_of
 from gpukit.project.messages import RefusalError, say
@@ -143,14 +143,17 @@ class Project:
 
     def gpu_is_chosen(self) -> None:
         if self.gpus == "":
-            from gpukit.host import facts  # only needed here, and slow
-
-            if not self.dry and facts.no_gpu() and not remote(self.engine.endpoint()):
-                remedy = "use another, or run without one: `./launch --cpu run -- ...`"
-                raise RefusalError(f"This machine has no NVIDIA GPU: {remedy}.", kind="gpu", id=NO_GPU)
+            if not self.dry and self.lacks_gpu():
+                raise no_gpu()
             raise RefusalError("No GPU is chosen: set GPUS, for example `GPUS=0` or `GPUS=0,1`, or use --gpus.")
         if self.gpus and not all(GPU.fullmatch(name) for name in self.gpus.split(",")):
             raise RefusalError(f"GPUS is {self.gpus!r}: it must be `all`, indexes as in `0,1`, or the UUID of a GPU.")
+
+    def lacks_gpu(self, native: bool = False) -> bool:
+        """Whether the machine that runs its programs certainly has no GPU; `native`: without the engine."""
+        from gpukit.host import facts  # only needed here, and slow
+
+        return facts.no_gpu() and (native or not remote(self.engine.endpoint()))
 
     def initialize(self) -> None:
         """Run initializeCommand on the host, as VS Code does: a string by the shell, lists and objects without."""

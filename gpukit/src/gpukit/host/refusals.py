@@ -23,6 +23,11 @@ NO_GPU = "no-gpu-here"  # the cause: this machine has no NVIDIA GPU
 WITHOUT_GPU = " Without a GPU: `./launch --cpu ...`."
 
 
+def no_gpu(command: str = "./launch --cpu ...") -> RefusalError:
+    """The refusal on a machine without a GPU; `command` does the same without one."""
+    return RefusalError(f"No NVIDIA GPU here. To use the CPU configuration: `{command}`", kind="gpu", id=NO_GPU)
+
+
 def lacks_gpu(refusal: RefusalError) -> bool:
     """Whether the engine refused the GPU because this machine has none, so that only `--cpu` helps."""
     return refusal.id == NO_GPU

@@ -391,9 +391,8 @@ def wait(root: Path, numbers: list[int | str], options: Any) -> int:
 
 
 def run(root: Path, options: Any, place: Path) -> int:
-    from gpukit.host import facts
     from gpukit.host.project import Project
-    from gpukit.host.refusals import NO_GPU, WITHOUT_GPU
+    from gpukit.host.refusals import no_gpu
     from gpukit.jobs import worker
 
     given = vars(options)
@@ -402,8 +401,8 @@ def run(root: Path, options: Any, place: Path) -> int:
         return Project(folder, os.environ, given.get("cpu", False), gpus or given.get("gpus", ""))
 
     project = make("")
-    if project.gpus is not None and facts.no_gpu():
-        raise RefusalError(f"No NVIDIA GPU here.{WITHOUT_GPU}", kind="gpu", id=NO_GPU)
+    if project.gpus is not None and project.lacks_gpu(given.get("native", False)):
+        raise no_gpu()
     if not options.detach:
         limits = worker.Limits(options.budget or math.inf, options.keep_free)
         return worker.process(project, given.get("native", False), make, place, limits)

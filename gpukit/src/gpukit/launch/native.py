@@ -21,6 +21,7 @@ from gpukit.host.engine import foreground, stream
 from gpukit.host.facts import FIRST_JETPACK_7, arch, driver, jetson_release
 from gpukit.host.memory import CAP, VARIABLE
 from gpukit.host.project import Project
+from gpukit.host.refusals import no_gpu
 from gpukit.image import guard
 from gpukit.launch import add as adding
 from gpukit.launch import clean, container
@@ -59,6 +60,8 @@ def gpu_serves(environment: Environment, loaded: str | None, system: tuple[int, 
             seen = ".".join(map(str, system))
             raise RefusalError(f"{torch} needs JetPack 7, and this Jetson has R{seen}: {FOR_JETSON} has what fits it.")
         return
+    if loaded is None and environment.project.lacks_gpu(native=True):
+        raise no_gpu("./launch --native --cpu ...")
     if loaded is None:
         raise RefusalError(f"No NVIDIA driver is loaded on this machine: {DOCTOR}; {WITHOUT}.")
     if loaded and floor and version(loaded) < version(floor):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 
 from gpukit.host.project import CPU
+from gpukit.host.refusals import no_gpu
 from gpukit.project.location import located
-from gpukit.project.messages import RefusalError, confirmed, terminal
+from gpukit.project.messages import confirmed, terminal
 
 # Those that start a container of the project; of `jobs`, that is `jobs run`.
 COMMANDS = ("run", "verify", "shell", "notebook", "up", "add", "rehearse", "jobs")
@@ -24,5 +25,4 @@ def is_wanted(name: str, native: bool = False) -> bool:
         return True
     # not the whole command line: over ssh, it has words that are not the user's
     words = ["./launch", *(["--native"] if native else []), "--cpu", name, *(["run"] if name == "jobs" else [])]
-    command = f"`{shlex.join(words)} ...`"
-    raise RefusalError(f"No NVIDIA GPU here. To use the CPU configuration: {command}", kind="gpu", id="no-gpu-here")
+    raise no_gpu(f"{shlex.join(words)} ...")
