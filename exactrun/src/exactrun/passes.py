@@ -26,7 +26,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from exactrun import streams, workers
-from exactrun.data import Batch, Begin, DataError, Keyed, collated
+from exactrun.data import Batch, Begin, DataError, Keyed, as_number, collated
 from exactrun.seeds import ORDER, SAMPLE, Seeds, generators, mix
 from exactrun.state import capture, put_back, restored, values
 
@@ -75,7 +75,8 @@ class Order(Sampler[Any]):
             if number % self.world != self.rank or place < first:
                 continue
             if not self.each:
-                batch = Batch(mix(number, state=state), indices)
+                # With the first index, since processes of a distributed run, which read others, may have the same key.
+                batch = Batch(mix(number, *map(as_number, indices[:1]), state=state), indices)
             else:
                 keys = repeat(key)
                 if self.repeats:  # a sample that comes again in this pass draws other numbers
