@@ -194,9 +194,10 @@ def _some(names: list[str]) -> str:
 def _preload(names: Path) -> None:
     """Import the libraries that the script imports, so that later lives have them."""
     for name in names.read_text(encoding="utf-8").split() if names.exists() else ():
-        if name not in sys.modules:
-            with contextlib.suppress(BaseException):
-                importlib.import_module(name)
+        with contextlib.suppress(BaseException):
+            module = importlib.import_module(name)
+            if name == "torch._inductor.cpu_vec_isa":  # it runs a compiler, and keeps what it found
+                module.valid_vec_isa_list()
 
 
 def report(script: Script, found: list[Found]) -> tuple[int, str]:
