@@ -38,7 +38,7 @@ class Begin:
 class Batch(NamedTuple):
     """A batch that is read with one seed, its key."""
 
-    key: int
+    key: int  # made with the first index too, since processes of a distributed run read others
     indices: Sequence[Any]
 
 

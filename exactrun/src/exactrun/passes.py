@@ -75,17 +75,15 @@ class Order(Sampler[Any]):
             if number % self.world != self.rank or place < first:
                 continue
             if not self.each:
-                # With the first index, since processes of a distributed run, which read others, may have the same key.
                 batch = Batch(mix(number, *map(as_number, indices[:1]), state=state), indices)
             else:
                 keys = repeat(key)
                 if self.repeats:  # a sample that comes again in this pass draws other numbers
                     keys = (mix(key, each) for each in range(position - len(indices), position))
                 batch = list(zip(keys, indices, strict=False))
-            yield batch if self.batched else self._single(batch)
-
-    def _single(self, batch: Batch | list[tuple[int, Any]]) -> tuple[int, Any]:
-        return batch[0] if self.each else (batch.key, batch.indices[0])
+            if not self.batched:
+                batch = batch[0] if self.each else (batch.key, batch.indices[0])
+            yield batch
 
     def _found(self, seed: int) -> Iterator[Any]:
         """The sampler's batches; the loop's generators are unchanged by what it draws."""

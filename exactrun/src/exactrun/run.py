@@ -418,12 +418,11 @@ class Run:
         return self.last is not None and self.completed >= self.last and not self._due
 
     def _next(self, batches: Any, epochs: bool) -> Any:
-        """The next batch; the run itself if there is none."""
         if self._trial is not None and not self._trial.batch(self, None if epochs else batches.done):
             next(batches, None)  # as before a `break`: a sampler's own generator is drawn from with the first batch
             return self
         began = time.monotonic()
-        batch = next(batches, self)
+        batch = next(batches, self)  # the run itself stands for the end
         self.waited += time.monotonic() - began
         return batch
 
