@@ -194,10 +194,9 @@ def _some(names: list[str]) -> str:
 def _preload(names: Path) -> None:
     """Import the libraries that the script imports, so that later lives have them."""
     for name in names.read_text(encoding="utf-8").split() if names.exists() else ():
-        with contextlib.suppress(BaseException):
-            module = importlib.import_module(name)
-            if name == "torch._inductor.cpu_vec_isa":  # it runs a compiler, and keeps what it found
-                module.valid_vec_isa_list()
+        if name not in sys.modules:
+            with contextlib.suppress(BaseException):
+                importlib.import_module(name)
 
 
 def report(script: Script, found: list[Found]) -> tuple[int, str]:
