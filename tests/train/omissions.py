@@ -157,6 +157,11 @@ OMISSIONS = {
         classes="seen = 0\ndef count():\n    global seen\n    seen += 1\n    return seen",
         first="x = x / count()",
     ),
+    "an attribute of a class": Omission(
+        ("Warmup.steps",),
+        classes="class Warmup:\n    steps = 0",
+        first="Warmup.steps += 1\noptimizer.param_groups[0]['lr'] = 0.1 / Warmup.steps",
+    ),
     "a closure": Omission(
         ("calls",),
         classes="def decay():\n    calls = 0\n    def rate():\n        nonlocal calls\n        calls += 1\n"

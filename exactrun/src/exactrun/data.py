@@ -36,19 +36,19 @@ class Begin:
 
 
 class Batch(NamedTuple):
-    """The indices of a batch that is read with one seed, and its key."""
+    """A batch that is read with one seed, its key."""
 
-    key: int
+    key: int  # made with the first index too, since processes of a distributed run read others
     indices: Sequence[Any]
 
 
 class Keyed(Dataset):
     """A data set whose batches draw the same random numbers each time they are read, in any process.
 
-    A batch is a Batch: the generators are seeded once, with its key and its first index (processes of a distributed run
-    read others). Or it is a list of (key, index): they are seeded for each sample, which then draws the same in any
-    batch; that takes 10 us or more for each. A key is an integer that stands for a pass or a batch. `collate` makes a
-    batch of the samples, and may draw as well (masks, mixup). A loader without batches asks for (key, index).
+    A batch is a Batch: the generators are seeded once, with its key. Or it is a list of (key, index): they are seeded
+    for each sample, which then draws the same in any batch; that takes 10 us or more for each. A key is an integer that
+    stands for a pass or a batch. `collate` makes a batch of the samples, and may draw as well (masks, mixup). A loader
+    without batches asks for (key, index).
 
     Seeded are the global generators of torch (CPU), `random`, and NumPy, and those that the data set, its transforms,
     and `collate` hold or name in their modules. A generator that a sample creates itself cannot be seeded here: use
@@ -75,7 +75,7 @@ class Keyed(Dataset):
 
     def __getitems__(self, batch: Batch | list[tuple[int, Any]]) -> Any:
         if isinstance(batch, Batch):
-            return self._read(self._batch, batch, batch[1][:1])
+            return self._read(self._batch, batch, batch.indices[:1])
         return self._read(self._samples, batch, [index for _, index in batch[:1]])
 
     def _one(self, pair: tuple[int, Any]) -> Any:
@@ -84,17 +84,16 @@ class Keyed(Dataset):
     def _samples(self, pairs: list[tuple[int, Any]]) -> Any:
         samples = [self._sample(*pair) for pair in pairs]
         for key, index in pairs[:1]:
-            self._seeds.seed(mix(COLLATE, key, _number(index)))
+            self._seeds.seed(mix(COLLATE, key, as_number(index)))
         return self._collate(samples)
 
     def _sample(self, key: int, index: Any) -> Any:
-        self._seeds.seed(mix(SAMPLE, key, _number(index)))
+        self._seeds.seed(mix(SAMPLE, key, as_number(index)))
         return self.dataset[index]
 
     def _batch(self, batch: Batch) -> Any:
-        key, indices = batch
-        self._seeds.seed(mix(*map(_number, indices[:1]), state=key))
-        return self._collate(self._fetched(indices))
+        self._seeds.seed(batch.key)
+        return self._collate(self._fetched(batch.indices))
 
     def _fetched(self, indices: Sequence[Any]) -> Any:
         dataset = self.dataset
@@ -106,12 +105,12 @@ class Keyed(Dataset):
         their state, so that a training loop draws the same numbers with and without workers. It is done in one thread,
         as in a worker, since sums of large tensors differ in their last bits with the number of threads.
         """
-        if get_worker_info() is not None:
+        if self._seeds is None:
             self._find(first)
+        if get_worker_info() is not None:
             return read(batch)
         if (threads := torch.get_num_threads()) > 1:
             torch.set_num_threads(1)
-        self._find(first)
         kept = self._seeds.set_aside()
         try:
             return read(batch)
@@ -122,15 +121,14 @@ class Keyed(Dataset):
 
     def _find(self, first: Sequence[Any]) -> None:
         """In a process that has not read before: find the generators. The first sample may create some."""
-        if self._seeds is None:
-            for _ in range(2):
-                vars(self)["_seeds"] = Seeds(generators([self.dataset, self._collate]))
-                with self._seeds.apart():
-                    self._seeds.seed(0)
-                    self._fetched(first)
+        for _ in range(2):
+            vars(self)["_seeds"] = Seeds(generators([self.dataset, self._collate]))
+            with self._seeds.apart():
+                self._seeds.seed(0)
+                self._fetched(first)
 
 
-def _number(index: Any) -> int:
+def as_number(index: Any) -> int:
     """An index as a number; a sampler may also yield names, or lists of indices."""
     try:
         return operator.index(index)

@@ -26,7 +26,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from exactrun import streams, workers
-from exactrun.data import Batch, Begin, DataError, Keyed, collated
+from exactrun.data import Batch, Begin, DataError, Keyed, as_number, collated
 from exactrun.seeds import ORDER, SAMPLE, Seeds, generators, mix
 from exactrun.state import capture, put_back, restored, values
 
@@ -75,16 +75,15 @@ class Order(Sampler[Any]):
             if number % self.world != self.rank or place < first:
                 continue
             if not self.each:
-                batch = Batch(mix(number, state=state), indices)
+                batch = Batch(mix(number, *map(as_number, indices[:1]), state=state), indices)
             else:
                 keys = repeat(key)
                 if self.repeats:  # a sample that comes again in this pass draws other numbers
                     keys = (mix(key, each) for each in range(position - len(indices), position))
                 batch = list(zip(keys, indices, strict=False))
-            yield batch if self.batched else self._single(batch)
-
-    def _single(self, batch: Batch | list[tuple[int, Any]]) -> tuple[int, Any]:
-        return batch[0] if self.each else (batch.key, batch.indices[0])
+            if not self.batched:
+                batch = batch[0] if self.each else (batch.key, batch.indices[0])
+            yield batch
 
     def _found(self, seed: int) -> Iterator[Any]:
         """The sampler's batches; the loop's generators are unchanged by what it draws."""

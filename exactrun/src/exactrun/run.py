@@ -359,13 +359,8 @@ class Run:
                         "`run.enumerate(zip(first, second))`."
                     )
                 del self._loops[place:]
-                if self._is_over():
-                    loop.steps = 0
-                    ended_early = False
-                    break
-                try:
-                    batch = self._next(loop.batches, epochs)
-                except StopIteration:
+                batch = self if self._is_over() else self._next(loop.batches, epochs)
+                if batch is self:
                     loop.steps = 0
                     ended_early = False
                     break
@@ -425,9 +420,9 @@ class Run:
     def _next(self, batches: Any, epochs: bool) -> Any:
         if self._trial is not None and not self._trial.batch(self, None if epochs else batches.done):
             next(batches, None)  # as before a `break`: a sampler's own generator is drawn from with the first batch
-            raise StopIteration
+            return self
         began = time.monotonic()
-        batch = next(batches)
+        batch = next(batches, self)  # the run itself stands for the end
         self.waited += time.monotonic() - began
         return batch
 

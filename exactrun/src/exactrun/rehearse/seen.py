@@ -138,6 +138,8 @@ def variables(run: Any, frame: FrameType | None) -> dict[str, Value]:
                     where = "globals()" if main else f"vars({module.__name__})"
                     shown = f"{module.__name__}.{name}" if not main or name in inner else name
                     walk.add(shown, value, f'`run.variables({where}, "{name}")`')
+                    if isinstance(value, type) and value.__module__ == module.__name__:
+                        walk.of_class(shown, value)
     walk.all()
     return found
 
@@ -178,6 +180,11 @@ class _Walk:
         if depth <= DEEP and not isinstance(value, CODE):
             loose = isinstance(value, Tensor) and not depth and not self.exact  # another object may have it: last
             (self.loose if loose else self.left).append(Place(name, value, remedy, whole, depth))
+
+    def of_class(self, name: str, kind: type) -> None:
+        for key, one in dict(vars(kind)).items():
+            if isinstance(one, (*PLAIN, *CONTAINERS)) and not key.startswith("__"):
+                self.add(f"{name}.{key}", one, f"`state = run.state({key}=...)`, and use `state.{key}`", True, 1)
 
     def sampler(self, sampler: Any) -> None:
         """What the sampler of a loader that is read has: it may be made again in the loop's body, from other values."""
