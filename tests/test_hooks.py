@@ -285,7 +285,7 @@ def test_without_the_packages_the_rest_is_checked(plain: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_slow_uv_is_announced(plain: Path, tmp_path: Path) -> None:
-    uv = fake_uv(tmp_path / "bin", "sleep 2.3; exit 2")
+    uv = fake_uv(tmp_path / "bin", "sleep 6; exit 2")
     assert "hooks: fetching jsonschema and yaml with uv ...\n" in start(plain, options=bare(), UV=str(uv)).stderr
 
 
