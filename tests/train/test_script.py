@@ -182,6 +182,22 @@ def test_out_of_memory(saved: Trainee) -> None:
     still_whole(saved)
 
 
+def test_a_full_disk_ends_it_and_keeps_the_checkpoints(saved: Trainee) -> None:
+    size = sum(file.stat().st_size for file in (saved.run_folder("run") / "checkpoints/step-00000001").iterdir())
+    spare = 1 << 20  # which a checkpoint needs in addition
+    options = f"size={spare + 5 * size // 2 + 65536}"
+    outputs = saved.folder / "outputs"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", outputs], capture_output=True).returncode:
+        pytest.skip("needs to mount a small disk")
+    try:
+        ended = saved.run(*GO_ON, "--save-steps", "1")
+        assert ended.code == 1 and "free space" in ended.err and "Traceback" not in ended.err, ended
+        assert saved.steps("run") == [1, 2]
+        still_whole(saved)
+    finally:
+        subprocess.run(["umount", outputs], check=True)
+
+
 @pytest.mark.parametrize("how", ["os._exit(9)", "raise MemoryError"])
 def test_no_process_waits_for_one_that_ended(how: str, trainee) -> None:
     """Rank 1 ends without a word, or has no memory."""

@@ -94,10 +94,11 @@ class Trainee:
         self.started: list[Any] = []
         self.source = folder / "src" / package
 
-    def start(self, *arguments: str, hold: int = 0, **environment: str) -> Started:
+    def start(self, *arguments: str, module: str = "train", hold: int = 0, **environment: str) -> Started:
         """`python -m <package>.train`; after step `hold` of the run, it waits, to be killed there."""
         out, err = (self.folder.parent / f"{len(self.started)}.{name}" for name in ("out", "err"))
-        what = (self.folder, self.package, [*self.always, *arguments], str(out), str(err), hold, environment)
+        words = [*(self.always if module == "train" else ()), *arguments]
+        what = (self.folder, f"{self.package}.{module}", words, str(out), str(err), hold, environment)
         process = PROCESSES.Process(target=_train, args=what)
         process.start()
         for path in (out, err):
@@ -195,7 +196,7 @@ def hold_after(number: int) -> None:
 
 def _train(
     folder: Path,
-    package: str,
+    module: str,
     arguments: list[str],
     out: str,
     err: str,
@@ -217,4 +218,4 @@ def _train(
     import torch
 
     torch.set_num_threads(1)
-    runpy.run_module(f"{package}.train", run_name="__main__")
+    runpy.run_module(module, run_name="__main__")
