@@ -122,9 +122,8 @@ def adapter(project: Trainee, name: str) -> dict:
 def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
     """And so is what is left behind, which one process can go on with."""
     steps = ("--max-steps", "3", "--log-steps", "1", "--dropout", "0")
-    with project.torchrun(*steps, "--fsdp", "--name", "two", "--microbatch", "3") as process:
-        out, err = process.communicate(timeout=2 * LIMIT)
-    assert process.returncode == 0, out + err
+    both = project.start_two(*steps, "--fsdp", "--name", "two", "--microbatch", "3")
+    assert [one.end().code for one in both] == [0, 0], both[0].output()
     project.train(*steps, "--name", "one")
     assert project.losses("two") == pytest.approx(project.losses("one"), rel=1e-5)
     two = adapter(project, "two")
