@@ -79,6 +79,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.full = True  # a file or folder was named
 
 
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # thousands of tests and their modules stay to the end: each collection would go through them again
+
+
 @pytest.fixture(scope="module", autouse=True)
 def collect_garbage() -> Iterator[None]:
     """What a file of tests leaves open is reported in that file, not where Python happens to collect it later."""

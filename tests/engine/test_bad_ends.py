@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
-import subprocess
-import time
 from collections.abc import Callable
 
 import pytest
@@ -135,46 +132,15 @@ def test_a_foreign_container_with_the_same_name(project: Callable[..., Project],
     assert one.containers("--all") == []
 
 
-@pytest.mark.parametrize("moment", [0.3, 3])
-def test_ctrl_c_during_the_build(project: Callable[..., Project], moment: float) -> None:
+@pytest.mark.parametrize("shown", ["", "RUN sleep 30"], ids=["at once", "later"])
+def test_ctrl_c_during_the_build(project: Callable[..., Project], shown: str) -> None:
     one = slight(project, "interrupted-build")
-    one.write("Dockerfile", (one.path / "Dockerfile").read_text() + f"RUN sleep 30 # {moment}\n")
+    one.write("Dockerfile", (one.path / "Dockerfile").read_text() + f"RUN sleep 30 # {shown}\n")
     process = one.start("./launch", "run", "--", "true", start_new_session=True)
-    time.sleep(moment)
+    assert any(shown in line for line in process.stderr)  # the first line with it
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
-    _, output = process.communicate(timeout=60)
+    _, output = process.communicate(timeout=180)
     assert process.returncode == 130, output
     assert "Traceback" not in output
     assert one.containers("--all") == []
     assert not one.engine.has(one.image)
-
-
-def test_a_full_disk_is_reported_and_keeps_the_checkpoints(project: Callable[..., Project]) -> None:
-    """A checkpoint that does not fit leaves the earlier ones intact."""
-    if os.getuid() != 0 or not shutil.which("mount"):
-        pytest.skip("only root can mount a small file system")
-    one = project("ngc", "scripts")
-    outputs = one.path / "outputs"
-    outputs.mkdir(exist_ok=True)
-    one.user.give(outputs)
-    train = ("run", "--", "python", "-m", "engine_tests.train", "--name=full", "--save-steps=1")
-    one.launched(*train, "--max-steps=1")
-    size = sum(file.stat().st_size for file in (outputs / "full/checkpoints").rglob("*"))
-    shutil.rmtree(outputs / "full")
-    spare = 1 << 20  # which a checkpoint needs in addition
-    options = f"size={spare + 5 * size // 2 + 65536},uid={one.user.uid},gid={one.user.gid}"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(outputs)], check=True, timeout=30)
-    try:
-        done = one.launch(*train, "--max-steps=9")
-        assert done.returncode != 0
-        assert "free space" in done.stderr and "Traceback" not in done.stderr
-        kept = sorted((outputs / "full/checkpoints").glob("step-*"))
-        assert [path.name for path in kept] == ["step-00000001", "step-00000002"]
-        load = (
-            "import sys; from pathlib import Path; from exactrun.checkpoint import load;"
-            "print([load(Path(path)).step for path in sys.argv[1:]])"
-        )
-        files = [f"outputs/full/checkpoints/{path.name}" for path in kept]
-        assert one.launched("run", "--", "python", "-c", load, *files) == "[1, 2]\n"
-    finally:
-        subprocess.run(["umount", str(outputs)], check=True, timeout=30)

@@ -25,7 +25,7 @@ STEPS = 30
 TRAIN = ("python", "-m", "engine_tests.train", "--workers=0", "--batch-size=16", "--log-steps=1")
 TRAIN += (f"--max-steps={STEPS}",)
 PATIENCE = 900  # seconds; on an idle machine, each start takes ten
-SLOW = "import time; time.sleep(0.006)"
+SLOW = "import os, time; time.sleep(0.05 * os.path.exists('slow'))"  # a step has 16 samples
 
 
 class Pods:
@@ -155,11 +155,13 @@ def test_a_preempted_job_resumes_with_the_same_losses(
         expected = losses(outputs, "a")
         assert list(expected) == list(range(1, STEPS + 1))
 
+        (source / "slow").touch()  # so that it has not ended when it is preempted
         started = preempted.start()
         until(lambda: len(losses(outputs, "b")) >= STEPS // 8, PATIENCE)
         preempted.preempt(started[1])
         assert preempted.end(started) == [143, 143]
         assert len(losses(outputs, "b")) < STEPS
+        (source / "slow").unlink()
         assert preempted.end(preempted.start()) == [0, 0]
         assert losses(outputs, "b") == expected
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, until
 from tests.ports import free_port
 from tests.trackers import recorder
 
@@ -81,12 +81,8 @@ def test_composes_container_writes_to_both(served: Project) -> None:
     assert "http://mlflow" not in said  # no link that a browser on this machine cannot open
     assert len(losses(served, "composed")) == 6  # the first ten steps are logged whatever --log-steps is
     assert logged(served, "composed") == pytest.approx(losses(served, "composed"))
-    for _ in range(30):  # TensorBoard looks for new runs every few seconds
-        tags = ask(f"{address(served, 'tensorboard')}/data/plugin/scalars/tags")
-        if "composed" in tags:
-            break
-        time.sleep(1)
-    assert "loss" in tags["composed"]
+    tags = f"{address(served, 'tensorboard')}/data/plugin/scalars/tags"
+    until(lambda: "loss" in ask(tags).get("composed", {}), 180)  # it looks for new runs every few seconds
 
 
 def test_the_containers_of_cli_and_launch_log_to_mlflow(served: Project) -> None:

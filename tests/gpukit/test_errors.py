@@ -132,10 +132,12 @@ def test_anchors(pattern, words):
 
 @pytest.mark.slow
 def test_an_anchor_is_in_every_text_that_the_pattern_matches():
+    """In every text of the sign's topic: those of other topics are five million pairs more."""
+    topics = {topic: [(block.text, block.text.lower()) for block in blocks] for topic, blocks in CORPUS.items()}
     for sign in signs():
         for pattern, *words in sign.text:
-            for text in (block.text for blocks in CORPUS.values() for block in blocks):
-                if words and not any(word in text.lower() for word in words):
+            for text, lower in topics[sign.topic]:
+                if words and not any(word in lower for word in words):
                     assert not re.search(pattern, text, re.IGNORECASE | re.MULTILINE), (sign.id, pattern, text)
 
 

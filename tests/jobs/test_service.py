@@ -299,12 +299,12 @@ def test_the_server_is_restarted_a_second_service_waits_and_a_stop_keeps_the_que
     (service.root / "outputs/gate").unlink(missing_ok=True)
     number = service.submit()
     service.until(lambda: service.state(number) == "running")
-    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
-    (server,) = [one for one in children if b"gpukit.jobs.service" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
+    found = children.read_text().split()
+    (server,) = [one for one in found if b"gpukit.jobs.service" in Path(f"/proc/{one}/cmdline").read_bytes()]
     assert b"torch" not in Path(f"/proc/{server}/maps").read_bytes()
     os.kill(int(server), signal.SIGKILL)
-    service.until(lambda: not service.answers())
-    service.until(service.answers)
+    service.until(lambda: server not in children.read_text().split() and service.answers())
     second = Service(service.root)
     service.until(lambda: "is being processed by the service" in service.output.read_text())
     second.stop()  # it has not touched the job

@@ -32,6 +32,7 @@ from gpukit.host.facts import pci
 from gpukit.wheel import vendor, writer
 from tests.conftest import ENGINE, GPU_ENGINE, ROOT, cannot
 from tests.launch.conftest import write_project
+from tests.ports import free_port
 
 pytestmark = pytest.mark.engine
 BASE = "standin/python:slim"
@@ -509,9 +510,9 @@ def test_up_waits_for_the_servers_and_undoes_itself(project: Path, place: Place)
     of_root = f"--filter=label=com.docker.compose.project={root.name}"
     try:
         with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
+            port = free_port()
+            taken.bind(("127.0.0.1", port))
             taken.listen()
-            port = taken.getsockname()[1]
             done = launch(root, "--cpu", "up", WEB_PORT=str(port))
             assert (
                 f"Port {port} is in use on this machine: choose another with `WEB_PORT={port + 1} ./launch --cpu up`"

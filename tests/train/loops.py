@@ -9,7 +9,6 @@ import copy
 import itertools
 import os
 import random
-import socket
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from exactrun.run import Run
+from tests.ports import free_port
 
 Report = Callable[..., None]
 LOOPS: dict[str, Callable[[Path, Report], None]] = {}
@@ -557,13 +557,7 @@ def shards(folder: Path, report: Report) -> None:
 
 
 def _two_ranks(folder: Path, report: Report, sharded: bool) -> None:
-    torch.multiprocessing.start_processes(_rank, (folder, report, _free_port(), sharded), 2, start_method="fork")
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    torch.multiprocessing.start_processes(_rank, (folder, report, free_port(), sharded), 2, start_method="fork")
 
 
 def _rank(rank: int, folder: Path, report: Report, port: int, sharded: bool) -> None:

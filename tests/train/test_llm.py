@@ -15,9 +15,8 @@ import pytest
 from safetensors.torch import load_file
 
 from exactrun import checkpoint, read_metrics
-from tests.ports import free_port
-from tests.train.test_script import at_step, same, sentence, weights
-from tests.train.trainee import LIMIT, PROCESSES, Started, Trainee
+from tests.train.test_script import same, sentence, weights
+from tests.train.trainee import LIMIT, PROCESSES, Trainee
 
 MISSING = [name for name in ("transformers", "peft", "trl", "datasets") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
@@ -57,10 +56,7 @@ def test_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) -> None:
     """In mid-epoch, between two checkpoints, with dropout."""
     steps = ("--max-steps", "16", "--save-steps", "3", "--log-steps", "1", "--dropout", "0.2", "--clip", "None")
     project.train(*steps, "--name", "unbroken")
-    started = project.start(*steps, "--name", "killed")
-    started.wait_for(at_step(project, "killed", 8))
-    started.send(signal.SIGKILL)
-    assert started.end().code == -signal.SIGKILL
+    project.killed(8, *steps)
     assert "Resuming" in project.train(*steps, "--name", "killed")
     assert project.losses("killed") == project.losses("unbroken")
     assert list(project.losses("killed")) == list(range(1, 17))
@@ -97,26 +93,19 @@ def test_two_processes_take_the_steps_of_one(project: Trainee) -> None:
     assert all(two[name].allclose(one[name], atol=1e-5) for name in one)
 
 
-def two(project: Trainee, *arguments: str) -> list[Started]:
-    """Two processes, as torchrun starts them, of which each can be killed alone."""
-    given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    arguments = (*arguments, "--device", "cpu")
-    return [project.start(*arguments, RANK=rank, LOCAL_RANK=rank, **given) for rank in ("0", "1")]
-
-
 def test_in_shards_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) -> None:
     """First one of the two processes is killed, then both; with dropout, between two checkpoints."""
     steps = ("--fsdp", "--max-steps", "12", "--save-steps", "3", "--log-steps", "1", "--dropout", "0.2")
-    assert [one.end().code for one in two(project, *steps, "--name", "unbroken")] == [0, 0]
+    assert [one.end().code for one in project.start_two(*steps, "--name", "unbroken")] == [0, 0]
     for step, whom in ((5, (1,)), (8, (0, 1))):
-        started = two(project, *steps, "--name", "killed")
-        started[0].wait_for(at_step(project, "killed", step))
+        started = project.start_two(*steps, "--name", "killed", hold=(step * (0 in whom), step))
+        started[0].wait_for(lambda step=step: step in project.losses("killed"))
         for rank in whom:
             started[rank].send(signal.SIGKILL)
         ended = [one.end() for one in started]
         assert [one.code for one in ended] == [-signal.SIGKILL if rank in whom else 1 for rank in (0, 1)], ended
     assert "Another process of this run has ended" in (project.folder.parent / "2.err").read_text()
-    first, second = (one.end() for one in two(project, *steps, "--name", "killed"))
+    first, second = (one.end() for one in project.start_two(*steps, "--name", "killed"))
     assert (first.code, second.code) == (0, 0), first + second
     assert "Resuming" in first.out and "skipped" not in first.out
     assert project.losses("killed") == project.losses("unbroken")
@@ -133,9 +122,8 @@ def adapter(project: Trainee, name: str) -> dict:
 def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
     """And so is what is left behind, which one process can go on with."""
     steps = ("--max-steps", "3", "--log-steps", "1", "--dropout", "0")
-    with project.torchrun(*steps, "--fsdp", "--name", "two", "--microbatch", "3") as process:
-        out, err = process.communicate(timeout=2 * LIMIT)
-    assert process.returncode == 0, out + err
+    both = project.start_two(*steps, "--fsdp", "--name", "two", "--microbatch", "3")
+    assert [one.end().code for one in both] == [0, 0], both[0].output()
     project.train(*steps, "--name", "one")
     assert project.losses("two") == pytest.approx(project.losses("one"), rel=1e-5)
     two = adapter(project, "two")
@@ -150,7 +138,7 @@ def test_in_shards_the_steps_are_those_of_one_process(project: Trainee) -> None:
 
 def test_a_signal_saves_and_tells(project: Trainee) -> None:
     started = project.start("--max-steps", "1000", "--log-steps", "1", "--name", "run")
-    started.wait_for(at_step(project, "run", 3))
+    started.wait_for(lambda: 3 in project.losses("run"))
     started.send(signal.SIGTERM)
     ended = started.end()
     assert (ended.code, ended.err.strip()) == (128 + signal.SIGTERM, "SIGTERM: saving after this step.")

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -135,6 +134,8 @@ def of_cpu(query: Tensor, key: Tensor, value: Tensor, mask: None, dropout: float
 @pytest.mark.parametrize("build", [words, pictures])
 def test_like_a_real_step(build: Callable[[Device], Traced], monkeypatch: pytest.MonkeyPatch) -> None:
     """As PyTorch's MemTracker counts its tensors; benchmarks/memory.py has more models."""
+    from torch.distributed._tools.mem_tracker import MemTracker  # takes as long as torch itself
+
     made = build(Device(torch.device("cpu")))
     batch = [torch.stack([column] * 6) for column in made.dataset[0]]
     made.step(batch)

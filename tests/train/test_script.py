@@ -5,13 +5,13 @@ Each bad end is one sentence on stderr with what to do, an exit code that is not
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,14 +47,6 @@ def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def at_step(project: Trainee, name: str, step: int) -> Callable[[], bool]:
-    def there() -> bool:
-        file = project.run_folder(name) / "metrics.jsonl"
-        return file.exists() and f'"step": {step},' in file.read_text()
-
-    return there
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # It goes on as if it had never stopped
 
@@ -65,10 +57,7 @@ def test_killed_and_resumed_repeats_an_unbroken_run(trainee) -> None:
     steps = (*EVERY_STEP, "--max-steps", "40", "--save-steps", "5")
     project.train(*steps, "--name", "unbroken")
     for workers, step in (("2", 8), ("0", 23)):
-        started = project.start(*steps, "--name", "killed", "--workers", workers)
-        started.wait_for(at_step(project, "killed", step))
-        started.send(signal.SIGKILL)
-        assert started.end().code == -signal.SIGKILL
+        project.killed(step, *steps, "--workers", workers)
     assert "Resuming" in project.train(*steps, "--name", "killed", "--workers", "3")
     assert project.losses("killed") == project.losses("unbroken")
     assert list(project.losses("killed")) == list(range(1, 41))
@@ -91,23 +80,17 @@ def test_when_it_is_saved_changes_no_loss_no_score_and_no_weight(trainee) -> Non
 def test_two_processes_killed_and_resumed_repeat_an_unbroken_run(trainee) -> None:
     project = trainee()
     steps = (*EVERY_STEP, "--max-steps", "30", "--save-steps", "5")
-    unbroken = project.torchrun(*steps, "--name", "unbroken")
-    assert unbroken.communicate(timeout=120) and unbroken.returncode == 0
-    killed = project.torchrun(*steps, "--name", "killed", "--max-steps", "100000")
-    there = at_step(project, "killed", 13)
-    while not there():
-        assert killed.poll() is None, killed.communicate()
-    os.killpg(killed.pid, signal.SIGKILL)
-    for pid in children(project.folder):
-        os.kill(pid, signal.SIGKILL)
-    killed.communicate()
-    resumed = project.torchrun(*steps, "--name", "killed")
-    out, err = resumed.communicate(timeout=120)
+    assert [one.end().code for one in project.start_two(*steps, "--name", "unbroken")] == [0, 0]
+    both = project.start_two(*steps, "--name", "killed", hold=(13, 13))
+    both[0].wait_for(lambda: 13 in project.losses("killed"))
+    for one in both:
+        one.send(signal.SIGKILL)
+    assert [one.end().code for one in both] == [-signal.SIGKILL] * 2
+    with project.torchrun(*steps, "--name", "killed") as resumed:
+        out, err = resumed.communicate(timeout=LIMIT)
     assert resumed.returncode == 0, err
     assert "Resuming" in out
-    ours = project.losses("killed")
-    theirs = project.losses("unbroken")
-    assert {step: ours[step] for step in theirs} == theirs
+    assert project.losses("killed") == project.losses("unbroken")
     assert same(weights(project, "killed"), weights(project, "unbroken"))
     further = (*steps, "--name", "killed", "--max-steps", "33")
     sentence(project.run(*further), "saved with 2 processes, but this run has 1", "other_processes")
@@ -133,9 +116,10 @@ def test_a_signal_saves_and_tells(number: signal.Signals, trainee) -> None:
     """Also to the workers, as a terminal's Ctrl-C does."""
     project = trainee()
     started = project.start("--max-steps", "100000", "--log-steps", "1", "--name", "run", "--workers", "2")
-    started.wait_for(at_step(project, "run", 3))
-    for pid in [*children(project.folder)]:
-        os.kill(pid, number)
+    started.wait_for(lambda: 3 in project.losses("run"))
+    for pid in children(project.folder):
+        with contextlib.suppress(ProcessLookupError):  # a worker, at the end of its epoch
+            os.kill(pid, number)
     ended = started.end()
     assert ended.code == 128 + number
     assert ended.err.strip().startswith(f"{number.name}: saving after this step")
@@ -198,12 +182,28 @@ def test_out_of_memory(saved: Trainee) -> None:
     still_whole(saved)
 
 
+def test_a_full_disk_ends_it_and_keeps_the_checkpoints(saved: Trainee) -> None:
+    size = sum(file.stat().st_size for file in (saved.run_folder("run") / "checkpoints/step-00000001").iterdir())
+    spare = 1 << 20  # which a checkpoint needs in addition
+    options = f"size={spare + 5 * size // 2 + 65536}"
+    outputs = saved.folder / "outputs"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", outputs], capture_output=True).returncode:
+        pytest.skip("needs to mount a small disk")
+    try:
+        ended = saved.run(*GO_ON, "--save-steps", "1")
+        assert ended.code == 1 and "free space" in ended.err and "Traceback" not in ended.err, ended
+        assert saved.steps("run") == [1, 2]
+        still_whole(saved)
+    finally:
+        subprocess.run(["umount", outputs], check=True)
+
+
 @pytest.mark.parametrize("how", ["os._exit(9)", "raise MemoryError"])
 def test_no_process_waits_for_one_that_ended(how: str, trainee) -> None:
     """Rank 1 ends without a word, or has no memory."""
     saved = trainee()
-    with saved.torchrun("--name", "run", "--max-steps", "2", "--save-steps", "1", "--device", "cpu") as process:
-        assert process.communicate(timeout=LIMIT) and process.returncode == 0
+    first = saved.start_two("--name", "run", "--max-steps", "2", "--save-steps", "1")
+    assert [one.end().code for one in first] == [0, 0]
     ending = f"""    inputs, labels = batch
     import os
 
@@ -211,15 +211,10 @@ def test_no_process_waits_for_one_that_ended(how: str, trainee) -> None:
         {how}
 """
     saved.replace("train.py", "    inputs, labels = batch\n", ending)
-    since = time.monotonic()
-    with saved.torchrun(*GO_ON, "--device", "cpu") as process:
-        _, err = process.communicate(timeout=LIMIT)
-    assert process.returncode != 0
-    assert time.monotonic() - since < 60, err
-    if "Memory" in how:
-        assert "Out of memory" in err
-    else:  # torchrun may end rank 0 before it has noticed
-        assert "Another process of this run has ended" in err or "closing signal" in err
+    waiting, ending = (one.end() for one in saved.start_two(*GO_ON))
+    assert (waiting.code, ending.code) == (1, 9 if "exit" in how else 1)
+    assert "Another process of this run has ended" in waiting.err
+    assert "exit" in how or "Out of memory" in ending.err
     still_whole(saved)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 import torch
 
 from exactrun import checkpoint
-from tests.train.test_script import at_step, same, sentence, weights
+from tests.train.test_script import same, sentence, weights
 from tests.train.trainee import Trainee
 
 MISSING = [name for name in ("torchvision", "timm", "PIL") if importlib.util.find_spec(name) is None]
@@ -32,10 +31,7 @@ def test_killed_and_resumed_repeats_an_unbroken_run(project: Trainee) -> None:
     steps = ("--max-steps", "20", "--save-steps", "6")
     project.train(*steps, "--name", "unbroken", "--workers", "2")
     assert len(list((project.folder / "data/shapes").rglob("*.jpg"))) == 150
-    started = project.start(*steps, "--name", "killed", "--workers", "2")
-    started.wait_for(at_step(project, "killed", 8))
-    started.send(signal.SIGKILL)
-    assert started.end().code == -signal.SIGKILL
+    project.killed(8, *steps, "--workers", "2")
     assert "Resuming" in project.train(*steps, "--name", "killed", "--workers", "1")
     assert project.losses("killed") == project.losses("unbroken")
     assert same(weights(project, "killed"), weights(project, "unbroken"))

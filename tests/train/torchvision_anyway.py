@@ -25,6 +25,4 @@ except RuntimeError:
 
 if __name__ == "__main__":
     sys.argv = sys.argv[1:]
-    if "--fsdp" in sys.argv:
-        import fsdp_on_cpu  # noqa: F401
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

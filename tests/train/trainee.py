@@ -5,7 +5,6 @@ They are forked from one that has PyTorch imported already: that takes seconds, 
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import runpy
@@ -17,6 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from exactrun import metrics
+from tests.ports import free_port
 
 PRELOADED = [
     "torch",
@@ -92,16 +94,32 @@ class Trainee:
         self.started: list[Any] = []
         self.source = folder / "src" / package
 
-    def start(self, *arguments: str, **environment: str) -> Started:
-        """`python -m <package>.train`."""
+    def start(self, *arguments: str, module: str = "train", hold: int = 0, **environment: str) -> Started:
+        """`python -m <package>.train`; after step `hold` of the run, it waits, to be killed there."""
         out, err = (self.folder.parent / f"{len(self.started)}.{name}" for name in ("out", "err"))
-        what = (self.folder, self.package, [*self.always, *arguments], str(out), str(err), environment)
+        words = [*(self.always if module == "train" else ()), *arguments]
+        what = (self.folder, f"{self.package}.{module}", words, str(out), str(err), hold, environment)
         process = PROCESSES.Process(target=_train, args=what)
         process.start()
         for path in (out, err):
             path.touch()
         self.started.append(process)
         return Started(process, out, err)
+
+    def killed(self, step: int, *arguments: str) -> None:
+        """The run `killed`, killed after this step."""
+        started = self.start(*arguments, "--name", "killed", hold=step)
+        started.wait_for(lambda: step in self.losses("killed"))
+        started.send(signal.SIGKILL)
+        assert started.end().code == -signal.SIGKILL
+
+    def start_two(self, *arguments: str, hold: tuple[int, int] = (0, 0)) -> list[Started]:
+        """Two processes on the CPU, as torchrun starts them, which ends no process when the other one has ended."""
+        given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        arguments = (*arguments, "--device", "cpu")
+        return [
+            self.start(*arguments, hold=hold[rank], RANK=str(rank), LOCAL_RANK=str(rank), **given) for rank in (0, 1)
+        ]
 
     def end(self) -> None:
         """Leave none running: a test may have failed before."""
@@ -144,8 +162,7 @@ class Trainee:
 
     def losses(self, name: str) -> dict[int, float]:
         """Step -> loss; of a step that ran twice the later."""
-        lines = (self.run_folder(name) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return {line["step"]: line["loss"] for line in map(json.loads, lines) if "loss" in line}
+        return {line["step"]: line["loss"] for line in metrics.read(self.run_folder(name)) if "loss" in line}
 
     def steps(self, name: str) -> list[int]:
         """The steps of which there are checkpoints."""
@@ -164,12 +181,26 @@ def children(folder: Path) -> list[int]:
     return found
 
 
+def hold_after(number: int) -> None:
+    from exactrun import Run
+
+    step = Run.step
+
+    def held(run: Run, *values: Any, **named: Any) -> None:
+        step(run, *values, **named)
+        while run.completed >= number:
+            time.sleep(1)
+
+    Run.step = held
+
+
 def _train(
     folder: Path,
-    package: str,
+    module: str,
     arguments: list[str],
     out: str,
     err: str,
+    hold: int,
     environment: dict[str, str],
 ) -> None:
     for number, path in ((1, out), (2, err)):
@@ -182,7 +213,9 @@ def _train(
     os.environ.update(environment)
     sys.path = [str(folder / "src"), str(folder / "fakes"), *sys.path]
     sys.argv = ["train.py", *arguments]
+    if hold:
+        hold_after(hold)
     import torch
 
     torch.set_num_threads(1)
-    runpy.run_module(f"{package}.train", run_name="__main__")
+    runpy.run_module(module, run_name="__main__")

@@ -16,7 +16,7 @@ def mistyped(content: str) -> tuple[int, str, str] | None:
 
     It is the first of a file that has the template's line nowhere.
     """
-    missing = [line for line in lines() if line not in content]
+    missing = [line for line in lines() if line not in content and any(half in content for half in halves(line))]
     rows = content.splitlines()
     for number, line in enumerate(rows, 1):
         text = line.strip(" ,\t")
@@ -43,16 +43,22 @@ def known() -> frozenset[str]:
     return frozenset(lines())
 
 
+def halves(wanted: str) -> tuple[str, str]:
+    """One of them has no mistake."""
+    half = len(wanted) // 2
+    return wanted[:half], wanted[half:]
+
+
 def one_letter(text: str, wanted: str) -> tuple[str, str] | None:
     """The words in which a part of the text differs from the wanted one by one letter; None if it does not."""
-    half = len(wanted) // 2
-    start = text.find(wanted[:half])  # one of the halves has no mistake
+    first, last = halves(wanted)
+    start = text.find(first)
     if start >= 0:
         at = mistake(text[start:], wanted)
         return at and words(text, start + at[0], wanted, at[0], at[1])
-    end = text.rfind(wanted[half:])
+    end = text.rfind(last)
     if end >= 0:
-        end += len(wanted) - half
+        end += len(last)
         at = mistake(text[:end][::-1], wanted[::-1])
         return at and words(text, end - at[0] - 1, wanted, len(wanted) - at[0] - 1, at[1])
     return None
