@@ -593,7 +593,7 @@ LEGAL = {
     "files that only this machine has": (COMPOSE, "env_file: .devcontainer/host.env", "env_file: [.devcontainer/host.env, .env]"),
     "a machine in the network": (HOST_ENV, END, "\nHTTPS_PROXY=http://proxy:3128\n"),
     "imports that may fail, and modules that a build writes": (TRAIN, END, "\n\ntry:\n    import flash_attn\nexcept ImportError:\n    from .none import x\nfrom . import _version\nfrom .a_pb2 import A\nimport my_gpu_project.config\nfrom .model import *\nif False:\n    from .later import y\n"),
-    "an image of one's own with another torch": ("Dockerfile", "\n# PyTorch", "\nFROM python:3.12 AS other\nRUN pip install torch==1.13\n\n# PyTorch"),
+    "an image of one's own with another torch": ("Dockerfile", "\n# PyTorch. ", "\nFROM python:3.12 AS other\nRUN pip install torch==1.13\n\n# PyTorch. "),
     "other environments with another torch": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN /opt/a/bin/pip install torch==1.13 && uv pip install --python=/opt/a torch==1.13\nWORKDIR /workspace"),
     "another user beside the image's": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN useradd builder\nWORKDIR /workspace"),
     "without Compose: a folder of this machine, and another PYTHONPATH": (MAIN, re.compile('("containerEnv": {)([^]]+"mounts": \\[)'), r'\1"PYTHONPATH": "/workspace/lib",\2"type=bind,source=${localWorkspaceFolder}/sets,target=/sets",'),
