@@ -75,6 +75,7 @@ def train(settings: Settings) -> Path:
                 run.step(loss=loss, **scores)
         finish(run)
     if here.world > 1:
+        del parallel  # it may wait forever for a group that is destroyed first (pytorch#56297)
         dist.destroy_process_group()
     return here.folder
 
