@@ -159,7 +159,7 @@ class Index:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.servers: dict[str, http.server.ThreadingHTTPServer] = {}
+        self.servers: dict[str, Server] = {}
         ask = [shutil.which("pip") or "pip3", "config", "get", "global.find-links"]
         places = subprocess.run(ask, capture_output=True, text=True, timeout=60).stdout.split()
         found = [wheel for place in places for wheel in Path(place).glob("torch*.whl")]
@@ -214,7 +214,7 @@ setuptools.setup(py_modules=["{name}"])
                 break
             with contextlib.suppress(OSError):
                 handler = functools.partial(Quiet, directory=str(self.folder))
-                self.servers[address] = server = http.server.ThreadingHTTPServer((address, port), handler)
+                self.servers[address] = server = Server((address, port), handler)
                 threading.Thread(target=server.serve_forever, daemon=True).start()
         if address not in self.servers:
             cannot(f"no free port on {address} for the package index of these tests")
@@ -222,6 +222,10 @@ setuptools.setup(py_modules=["{name}"])
 
     def pytorch(self, engine: Engine) -> str:
         return f"pytorch={self.at(engine)}/" if self.local else "pytorch=https://download.pytorch.org/whl/cpu"
+
+
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 128  # uv opens up to 50 connections at once, and with the default of 5 some are dropped
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
