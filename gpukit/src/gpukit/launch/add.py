@@ -24,8 +24,7 @@ sys.exit(not all(os.access(importlib.metadata.distribution(name)._path, os.W_OK)
 """
 FROM_INPUT = "--requirement=-"
 INSTALL = ["uv", "pip", "install", FROM_INPUT]  # what the build installs, with the new packages
-# Fail after two attempts of 5 seconds if the index cannot be connected to; one that is only slow keeps uv's timeouts and
-# retries.
+# Fail after two attempts of 5 seconds if the index cannot be connected to; one that is only slow keeps the defaults.
 # https://docs.astral.sh/uv/reference/environment/ (2026-11-23)
 AT_ONCE = {"UV_HTTP_RETRIES": "1", "UV_HTTP_CONNECT_TIMEOUT": "5"}
 # The line of a build's output that says what is wrong: an exception, or a compiler's error.
