@@ -62,9 +62,10 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def scripts(project: Path, stack: Mapping[str, Any]) -> dict[str, ast.Module | Problem]:
-    """The package's scripts, or what is wrong in each. An older Python than the project's does not know its syntax."""
+    """The scripts of the package and of its tests, or what is wrong in each. An older Python than the project's does not know its syntax."""
     found: dict[str, ast.Module | Problem] = {}
-    for path in sorted(project.glob(f"src/{stack['package']}/**/*.py")):
+    own = project.glob(f"src/{stack['package']}/**/*.py")
+    for path in sorted([*own, *project.glob("tests/**/*.py")]):
         if not path.is_file():  # such as Emacs' lock, a link to nothing
             continue
         name = path.relative_to(project).as_posix()
@@ -83,17 +84,22 @@ def scripts(project: Path, stack: Mapping[str, Any]) -> dict[str, ast.Module | P
     return found
 
 
-def imports(project: Path, stack: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[Problem]:
-    """Scripts that cannot be read, and what others import of the project and of gpukit that is not there.
-
-    Only what Python always imports when it reads a script: others may fail, or be for type checkers.
-    """
+def folders(project: Path, stack: Mapping[str, Any]) -> dict[str, Folder]:
+    """The folders of the packages that are here."""
     own = project / "src" / stack["package"]
     places: dict[str, Folder] = {stack["package"]: own} if own.is_dir() else {}  # `modules` reports that
     for wheel in (path for folder in WHEELS for path in (project / folder).glob("gpukit-*.whl")):
         if zipfile.is_zipfile(wheel):
             archive = zipfile.ZipFile(wheel)
             places |= {name: zipfile.Path(archive, f"{name}/") for name in OURS}
+    return places
+
+
+def imports(project: Path, read: Mapping[str, Any], places: Mapping[str, Folder]) -> Iterator[Problem]:
+    """Scripts that cannot be read, and what others import of the project and of gpukit that is not there.
+
+    Only what Python always imports when it reads a script: others may fail, or be for type checkers.
+    """
     said: set[str] = set()
     for name, tree in read.items():
         if isinstance(tree, Problem):
@@ -128,7 +134,7 @@ def missing(
             if name == "*" or WRITTEN.match(name):
                 continue
             if not re.search(rf"\b{name}\b", text) and text_of(folder, [*parts, name]) is None:
-                words = re.findall(r"[A-Z]\w+" if name[0].isupper() else r"[a-z_]\w+", text)
+                words = re.findall(r"(?m)^(?:(?:async )?def |class )?([A-Za-z_]\w*)", text)
                 return f"{'.' * level}{module} has no {name}", suggestion(name, dict.fromkeys(words)), node.lineno
     return None
 
@@ -151,9 +157,9 @@ def text_of(folder: Folder, parts: list[str]) -> str | None:
     return OPEN if compiled or path.is_dir() else None
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str], otherwise: str = "correct the name") -> str:
     meant = alike(name, known)
-    return f"did you mean `{meant}`?" if meant else "correct the name"
+    return f"did you mean `{meant}`?" if meant else otherwise
 
 
 def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[str]:
