@@ -7,14 +7,12 @@ import re
 from gpukit.host import stacks
 from gpukit.host.cards import data
 from gpukit.project import versions
-from gpukit.project.dependencies import Line
+from gpukit.project.dependencies import TORCH, Line, built_for, fits
 from gpukit.project.location import EXTRA
 from gpukit.project.messages import RefusalError
 
-FAMILY = ("torch", "torchvision", "torchaudio")
 # In uv's messages: what a package requires of torch.
 REQUIRES = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:[=<>!~]\S*)? depends? on torch([=<>!~]\S*[^\s,.])")
-STABLE = 11  # torchaudio 2.11 and newer work with torch 2.11 and newer; older ones with the torch of the same number
 
 
 def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> dict[str, str]:
@@ -24,7 +22,7 @@ def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> dict[str
     Raises:
         RefusalError: none fits; it names the lines, and the nearest release.
     """
-    wanted = [line for line in lines if line.name in FAMILY and versions.applies(line.text, "3.12")]
+    wanted = [line for line in lines if line.name in TORCH and versions.applies(line.text, "3.12")]
     possible = candidates(ids, given)
     if not possible:
         raise RefusalError(f"No release of PyTorch runs on all of {', '.join(ids)}: adopt it for one of them.")
@@ -35,7 +33,7 @@ def choose(ids: list[str], lines: list[Line], given: dict[str, str]) -> dict[str
     wanted = [line for line in wanted if versions.clauses(line.text)]
     near = nearest(wanted, possible)
     shown = " and ".join(f"{line.text} ({line.file})" for line in wanted)
-    others = "".join(f" --extra {name}" for name in FAMILY[1:] if name in [line.name for line in wanted])
+    others = "".join(f" --extra {name}" for name in TORCH[1:] if name in [line.name for line in wanted])
     raise RefusalError(
         f"No release of PyTorch for {', '.join(ids)} fits {shown}; the nearest is {near.split('+')[0]}. If that "
         f"serves, `gpukit adopt --extra '{series(near)}'{others}` replaces that, in {EXTRA}.",
@@ -84,25 +82,6 @@ def candidates(ids: list[str], given: dict[str, str]) -> list[tuple[str, str, st
             if given.get("base", base) == base and given.get("release", "current") in ("current", name):
                 found.append((base, name, releases[base][name]["torch"]))
     return found
-
-
-def built_for(name: str, torch: str) -> list[tuple[int, int]]:
-    """The releases of torch, torchvision, or torchaudio, without their last number, that work with this torch 2.
-
-    https://github.com/pytorch/vision#installation, https://docs.pytorch.org/audio/2.11.0/installation.html (2026-11-26)
-    """
-    minor = versions.version(torch)[1]
-    if name == "torchvision":
-        return [(0, minor + 15)]
-    return [(2, each) for each in range(STABLE, minor + 1)] if name == "torchaudio" and minor > STABLE else [(2, minor)]
-
-
-def fits(line: Line, torch: str) -> bool:
-    """Whether a requirement allows this torch, or what is built for it."""
-    if line.name == "torch":
-        return versions.allows(line.text, torch)
-    built = [f"{major}.{minor}.{patch}" for major, minor in built_for(line.name, torch) for patch in range(4)]
-    return any(versions.allows(line.text, each) for each in built)
 
 
 def distance(wanted: list[Line], torch: str) -> int:

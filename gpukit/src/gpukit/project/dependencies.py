@@ -19,6 +19,7 @@ from gpukit.project.pyproject import NAME, canonical
 
 PYPROJECT = "pyproject.toml"
 TORCH = ("torch", "torchvision", "torchaudio")
+STABLE = 11  # torchaudio 2.11 and newer work with torch 2.11 and newer; older ones with the torch of the same number
 CONDAS = {"pytorch": "the package index calls it torch: `--extra torch`", "python": "the image has its own"}
 INDEX = re.compile(r"(?:-f|-i|--find-links|--index-url|--extra-index-url)\b")
 # The option of a requirements file that counts; others, such as an index, are this machine's business.
@@ -113,8 +114,26 @@ def text_of(folder: Path, file: str) -> str:
 
 def allowed(line: Line, torch: str, python: str) -> bool:
     """Whether a requirement, if it is one of PyTorch, allows this version."""
-    applies = line.name == "torch" and versions.applies(line.text, python)
-    return not applies or versions.allows(line.text, torch)
+    return line.name not in TORCH or not versions.applies(line.text, python) or fits(line, torch)
+
+
+def built_for(name: str, torch: str) -> list[tuple[int, int]]:
+    """The releases of torch, torchvision, or torchaudio, without their last number, that work with this torch 2.
+
+    https://github.com/pytorch/vision#installation, https://docs.pytorch.org/audio/2.11.0/installation.html (2026-11-26)
+    """
+    minor = versions.version(torch)[1]
+    if name == "torchvision":
+        return [(0, minor + 15)]
+    return [(2, each) for each in range(STABLE, minor + 1)] if name == "torchaudio" and minor > STABLE else [(2, minor)]
+
+
+def fits(line: Line, torch: str) -> bool:
+    """Whether a requirement allows this torch, or what is built for it."""
+    if line.name == "torch":
+        return versions.allows(line.text, torch)
+    built = [f"{major}.{minor}.{patch}" for major, minor in built_for(line.name, torch) for patch in range(4)]
+    return any(versions.allows(line.text, each) for each in built)
 
 
 class Lines:

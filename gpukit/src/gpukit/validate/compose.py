@@ -22,6 +22,7 @@ from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, HOST_ENV, INITIALIZE, 
 
 VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-+?])(?P<text>[^${}]*))?\}|\$(?P<bare>\w+)")
 USER = ("USER_UID", "USER_GID")
+PATHS = re.compile(r"(?:[\s=\"']|sqlite:///)(/\w[\w./-]*)")
 
 
 class Reset:
@@ -235,15 +236,16 @@ def network(content: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, 
 
 
 def unended(name: str, value: Any, place: str = "") -> Iterator[Problem]:
-    """Variables without their closing brace, which Compose refuses."""
+    """Variables that Compose refuses, such as one without its closing brace."""
     if isinstance(value, (dict, list)):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from unended(name, item, f"{place}/{key}")
         return
     while isinstance(value, str) and (rest := VARIABLE.sub("", value)) != value:
         value = rest
-    if isinstance(value, str) and re.search(r"\$\{[^}]*$", value):
-        yield Problem(name, place, "a variable has no closing brace", "write ${NAME}, or $$ for a $ of the text itself")
+    if isinstance(value, str) and "${" in value:
+        remedy = "write ${NAME} or ${NAME:-DEFAULT}, or $$ for a $ of the text itself"
+        yield Problem(name, place, "a variable has no closing brace, or no - before its default", remedy)
 
 
 def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
@@ -271,6 +273,12 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         inline = isinstance(entry.get("build"), Mapping) and entry["build"].get("dockerfile_inline")
         if inline and (problem := image.mistake(image.instructions(interpolated(inline, {})))):
             yield problem._replace(file=COMPOSE, place=f"/services/{key}/build/dockerfile_inline")
+        targets = [mount["target"].rstrip("/") for mount in mounts(entry)]
+        told = f"{entry.get('command')} {entry.get('environment')}"
+        named = [path for path in PATHS.findall(told) if not path.startswith(image.PATHS)]
+        if inline and targets and named and not any(path.startswith(target) for path in named for target in targets):
+            what = f"names {named[0]}, and the service mounts only {', '.join(targets)}"
+            yield Problem(COMPOSE, f"/services/{key}/command", what, "make them the same")
         limited = "ALL" in (entry.get("cap_drop") or []) and not {"cap_add", "user"} & {*entry}
         if limited and inline and "USER" not in inline and any(mount["type"] == "bind" for mount in mounts(entry)):
             what = "is missing: root without its capabilities cannot write to the folders of another user"
@@ -283,11 +291,21 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     yield from ports(services)
     with contextlib.suppress(ConfigError):
         for variable, value in env_file(project / HOST_ENV):
-            host = re.match(r"https?://([A-Za-z][\w-]*)(?=[:/]|$)", value or "")
-            if not host or host[1] in services:
+            host = re.match(r"https?://([A-Za-z][\w-]*)(?:(?=/|$)|:(\d+))", value or "")
+            if not host:
                 continue
-            meant = alike(host[1], services)
-            if meant or variable.lower().startswith(host[1]):  # any other may be a machine in the network
+            inner = [key for key, entry in services.items() if key != "dev" and host[2] in ports_of(entry)]
+            if host[1] == "localhost" and inner and "network_mode" not in dev:
+                what = f"{variable} names localhost, which is the container itself in the container"
+                yield Problem(HOST_ENV, "", what, f"write http://{inner[0]}:{host[2]}")
+            elif host[1] in services:
+                listens = ports_of(services[host[1]])
+                if host[2] and listens and host[2] not in listens:
+                    what = f"{variable} names port {host[2]}, and the service {host[1]} listens on {listens[0]}"
+                    yield Problem(HOST_ENV, "", what, f"write {listens[0]}")
+            elif (meant := alike(host[1], services)) or variable.lower().startswith(
+                host[1]
+            ):  # any other may be a machine in the network
                 what = f"{variable} in {HOST_ENV} names the service {host[1]}, which is not here"
                 remedy = f"rename {meant}" if meant else "add it"
                 yield Problem(COMPOSE, "/services", what, f"{remedy}, or change {variable}")
@@ -302,6 +320,11 @@ def private(project: Path, file: str) -> bool:
     return False
 
 
+def ports_of(entry: Mapping[str, Any]) -> list[str]:
+    """The ports on which a service's command listens, as it says."""
+    return re.findall(r"--port['\",=\s]+(\d+)(?![\w.:/-])", str(entry.get("command")))
+
+
 def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
     """Ports of the host that two services publish, if both always run, and one that no command listens on."""
     used: dict[str, str] = {}
@@ -310,10 +333,15 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         texts = [interpolated(port, {}) for port in entry.get("ports") or [] if isinstance(port, str)]
         command = str(entry.get("command"))
-        listens = re.findall(r"--port['\",=\s]+(\d+)(?![\w.:/-])", command)
+        listens = ports_of(entry)
         elsewhere = entry.get("network_mode") == "host" or "UVICORN_" in str(entry)
         if texts and image.only_inside(command) and not elsewhere:
             yield Problem(COMPOSE, f"/services/{key}/command", *image.ONLY_INSIDE)
+        checked = re.findall(r"(?:127\.0\.0\.1|localhost)[:/](\d+)", str(entry.get("healthcheck")))
+        for port in checked if listens and not entry.get("network_mode") else ():
+            if port not in listens:
+                what = f"asks port {port}, and the command listens on {listens[0]}"
+                yield Problem(COMPOSE, f"/services/{key}/healthcheck", what, f"write {listens[0]}")
         for host, _, inner in [text.removesuffix("/tcp").rpartition(":") for text in texts]:
             if listens and len(texts) == 1 and inner.isdecimal() and inner not in listens:
                 what = f"publishes port {inner} of the container, and the command listens on {listens[0]}"

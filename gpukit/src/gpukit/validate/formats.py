@@ -105,7 +105,17 @@ def shell(text: str, program: str = "bash") -> None:
         raise ValueError(f"{program} cannot read it: {re.sub(r'^.*?(?=line )|^sh: ', '', first)}")
 
 
+def brackets(text: str) -> None:
+    """Whether brackets and quotes are closed, as in all languages of expressions."""
+    rest = re.sub(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|#.*", "", text)
+    while (shorter := re.sub(r"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}", "", rest)) != rest:
+        rest = shorter
+    if left := re.search(r"[()\[\]{}\"']", rest):
+        raise ValueError(f"a `{left[0]}` has no other half")
+
+
 FORMATS: dict[str, Callable[[str], None]] = {
+    "brackets": brackets,
     "activity": partial(similar, "activity", ACTIVITIES.split()),
     "condition": condition,
     "cron": cron,

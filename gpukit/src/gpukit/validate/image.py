@@ -54,6 +54,10 @@ ONLY_INSIDE = (
     "the server listens on 127.0.0.1, which is the container itself: nobody else reaches its port",
     "write `--host 0.0.0.0`: what is published decides who reaches it",
 )
+# Servers that listen there unless an option says otherwise (their `--help`, and uvicorn.org/settings, read 2026-11-27)
+SERVERS = r"(uvicorn|fastapi run|mlflow (server|ui)|tensorboard|jupyter[ -](lab|notebook|server)|gpukit\.jobs\.serve)"
+PATHS = ("/bin", "/dev", "/etc", "/opt", "/proc", "/run", "/sbin", "/tmp", "/usr", "/var")  # which every image has
+USERS = "root nobody www-data ubuntu _apt"  # of the base images
 UNENDED = "<<"  # in place of an instruction: a here-document without its end
 CONTINUES = "\\"  # and one that runs into the next one
 CONTINUED = re.compile(rf"({INSTRUCTIONS.replace(' ', '|')})\s")
@@ -128,6 +132,10 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
         if step.name == "CMD" and serves and only_inside(step.rest) and "UVICORN_" not in made:
             yield at(step, *ONLY_INSIDE)
+    for owner in dict.fromkeys(re.findall(r"(?:\bchown (?:-\S+ )*|--chown=)([a-z_][\w-]*)", made)):
+        others = re.findall(rf"\b(?:useradd|adduser|usermod)\b[^&;|]*\b{owner}\b|\w=[\"']?{owner}\b", made)
+        if owner not in USERS.split() and not others:
+            yield Problem(DOCKERFILE, "", f"chown names the user {owner}, whom nothing creates", "correct the name")
     yield from entrypoint(steps)
     yield from copies(project, steps, stack)
     yield from search_path(steps)
@@ -361,8 +369,7 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
 def only_inside(command: str) -> bool:
     """Whether the only program of a command is a server that listens on the container's own address."""
     named = re.search(r"--(?:host|ip|bind(?:-address)?)['\",=\s]+(127\.0\.0\.1|localhost|::1)(?![\w.])", command)
-    # https://www.uvicorn.org/settings (read 2026-11-27)
-    by_default = re.search(r"\buvicorn(?![\w.-])(?!.*--(host|uds|fd)\b)", command)
+    by_default = re.search(rf"\b{SERVERS}(?![\w.-])(?!.*--(host|ip|bind_all|uds|fd)\b)", command)
     return bool(named or by_default) and not re.search(r"[;&|]", command)
 
 

@@ -204,7 +204,9 @@ class Validation:
             instead = " and ".join(f"{each.place[1:]} as `{each.meant}`" for each in old)
             first = old[0] if mistake in old else mistake  # the keys of the old format are one problem
             remedy = f"write {instead}" if mistake in old else mistake.remedy
-            found.append((meant, Problem(name, first.place, what, remedy)))
+            moved = remedy.startswith("move") and remedy in [problem.remedy for _, problem in found]
+            if not moved:  # with the one before: their indentation is wrong
+                found.append((meant, Problem(name, first.place, what, remedy)))
         return found
 
     def apply_schema(self, name: str, content: Any, schema: str, unknown: Iterable[tuple[str, Problem]] = ()) -> None:

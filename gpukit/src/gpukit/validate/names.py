@@ -23,10 +23,13 @@ MORE = "aiter anext EncodingWarning ExceptionGroup BaseExceptionGroup _ display 
 BUILT_IN = {*dir(builtins), *MORE.split()}
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 Definition = Union[ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef]
+TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool}
 DATACLASS = re.compile(r"(dataclasses\.)?dataclass\b")
 UNUSUAL = re.compile(r"\bfield\((?!default)|kw_only|KW_ONLY|init=False|dataclass\(\*|ClassVar")  # of fields
 # Where a command, or the editor's debugger, starts a module with options
-STARTS = re.compile(r"^(?!\s*(?:#|//)).*?(?:-m[\s\"',]+|\"module\": \")([\w]+(?:\.\w+)+)\b((?:[^\]\n;&|]|\n\s*\")*)", re.M)
+STARTS = re.compile(
+    r"^(?!\s*(?:#|//)).*?(?:-m[\s\"',]+|\"module\": \")([\w]+(?:\.\w+)+)\b((?:[^\]\n;&|]|\n\s*\")*)", re.M
+)
 
 
 def problems(project: Path, read: Mapping[str, Any], places: Mapping[str, Folder]) -> Iterator[Problem]:
@@ -39,7 +42,15 @@ def problems(project: Path, read: Mapping[str, Any], places: Mapping[str, Folder
         found = [*wrong_fields(tree, known), *wrong_calls(tree, here)]
         for node, kind, member in uses(tree, here):
             there = members(kind, known)
-            if there and member not in {*there, *said} and not member.startswith("__"):
+            if (
+                isinstance(node, ast.Attribute)
+                and not isinstance(node.ctx, ast.Load)
+                and "frozen=True" in ast.unparse(here[kind])
+            ):
+                found.append(
+                    (node, f"{kind} is frozen: its {member} cannot be set", f"write replace(..., {member}=...)")
+                )
+            elif there and member not in {*there, *said} and not member.startswith("__"):
                 said.add(member)
                 found.append((node, f"{kind} has no {member}", suggestion(member, there)))
         for node, what, remedy in found:
@@ -98,7 +109,7 @@ def definitions(trees: Mapping[str, ast.Module], places: Mapping[str, Folder]) -
             first, *parts = module.split(".")
             if name in bases and first in places and first in OURS:
                 nodes = own(ast.parse(text_of(places[first], parts) or ""))
-                known.update({name: Defined(parts[-1], node) for node in nodes if node.name == name})
+                known.update({node.name: Defined(parts[-1], node) for node in nodes if node.name == name})
     return known
 
 
@@ -173,7 +184,7 @@ def uses(tree: ast.Module, here: Mapping[str, Definition]) -> Iterator[tuple[Any
                 of[each.arg] = kind
         for each in inside:
             if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id in of:
-                if each.attr not in texts:
+                if each.attr not in texts or not isinstance(each.ctx, ast.Load):
                     yield each, of[each.value.id], each.attr
             elif isinstance(each, ast.Call) and isinstance(each.func, ast.Name):
                 first = each.args[0].id if each.args and isinstance(each.args[0], ast.Name) else ""
@@ -196,6 +207,9 @@ def wrong_fields(tree: ast.Module, known: Mapping[str, Defined]) -> Iterator[tup
             elif begun and not field.value:
                 what = f"{ast.unparse(field.target)} has no default, and a field before it has one"
                 yield field, what, "give it one"
+            kind = TYPES.get(ast.unparse(field.annotation))
+            if kind and isinstance(field.value, ast.Constant) and not isinstance(field.value.value, kind):
+                yield field, f"the default of {ast.unparse(field.target)} has another type", "correct one of them"
             begun = begun or field.value is not None
 
 
@@ -207,7 +221,9 @@ def wrong_calls(tree: ast.Module, here: Mapping[str, Definition]) -> Iterator[tu
             continue
         takes = function.args
         places = [each.arg for each in [*takes.posonlyargs, *takes.args]]
-        open_call = any(isinstance(each, ast.Starred) for each in node.args) or any(not each.arg for each in node.keywords)
+        open_call = any(isinstance(each, ast.Starred) for each in node.args) or any(
+            not each.arg for each in node.keywords
+        )
         if open_call or takes.vararg or takes.kwarg:
             continue
         given = {each.arg for each in node.keywords}

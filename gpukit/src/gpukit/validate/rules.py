@@ -102,6 +102,12 @@ def safe(name: str, raw: Mapping[str, Any], container: Container) -> Iterator[Pr
         options = re.sub(r"\[[^]]*\]", "", container.env.get(variable) or "").split(",")
         if wrong := next((option for option in options if option.strip() and ":" not in option), ""):
             yield Problem(name, f"/containerEnv/{variable}", f"{wrong} is not OPTION:VALUE", "write it with a colon")
+    for variable, value in (raw.get("containerEnv") or {}).items():
+        path = container.env.get(variable) or ""
+        inside = any(f"{path}/".startswith(f"{target}/") for target in container.mounts)
+        if re.match(r"\$\{localEnv:HOME[:}]|\$\{localWorkspaceFolder\}", value) and not inside:
+            what = "is a path of the host, and nothing is mounted there in the container"
+            yield Problem(name, f"/containerEnv/{variable}", what, "write the path in the container")
     for option in raw["build"].get("options") or []:
         flag = option.partition("=")[0]
         if flag.startswith("--") and flag[2:] in " ".join(KINDS.values()).split() and flag[2:] not in BUILD_TOO.split():

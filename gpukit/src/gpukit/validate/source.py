@@ -62,7 +62,10 @@ def modules(project: Path, stack: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def scripts(project: Path, stack: Mapping[str, Any]) -> dict[str, ast.Module | Problem]:
-    """The scripts of the package and of its tests, or what is wrong in each. An older Python than the project's does not know its syntax."""
+    """The scripts of the package and its tests, or what is wrong in each.
+
+    An older Python than the project's does not know its syntax.
+    """
     found: dict[str, ast.Module | Problem] = {}
     own = project.glob(f"src/{stack['package']}/**/*.py")
     for path in sorted([*own, *project.glob("tests/**/*.py")]):
@@ -134,7 +137,8 @@ def missing(
             if name == "*" or WRITTEN.match(name):
                 continue
             if not re.search(rf"\b{name}\b", text) and text_of(folder, [*parts, name]) is None:
-                words = re.findall(r"(?m)^(?:(?:async )?def |class )?([A-Za-z_]\w*)", text)
+                outermost = re.findall(r"(?m)^(?:(?:async )?def |class )?[A-Za-z_]\w*|\bimport [^()]+|\(\n[^()]+", text)
+                words = re.findall(r"\w+", " ".join(outermost))
                 return f"{'.' * level}{module} has no {name}", suggestion(name, dict.fromkeys(words)), node.lineno
     return None
 
