@@ -243,7 +243,7 @@ def unended(name: str, value: Any, place: str = "") -> Iterator[Problem]:
         return
     while isinstance(value, str) and (rest := VARIABLE.sub("", value)) != value:
         value = rest
-    if isinstance(value, str) and "${" in value:
+    if isinstance(value, str) and re.search(r"\$\{([^}]*$|\w+:(?![-?+]))", value):
         remedy = "write ${NAME} or ${NAME:-DEFAULT}, or $$ for a $ of the text itself"
         yield Problem(name, place, "a variable has no closing brace, or no - before its default", remedy)
 
