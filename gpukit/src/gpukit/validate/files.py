@@ -180,7 +180,8 @@ def undefined(text: str) -> str:
             rf"\b(?<!-){name}\(\)", code
         ):
             return f"calls {name}, which it does not define"
-    for name in dict.fromkeys(re.findall(r"\$\{?([a-z][a-z\d_]+)\b(?!:?[-+=?])", code)):
+    strict = re.search(r"(?m)^set -\w*u|nounset", code)
+    for name in dict.fromkeys(re.findall(r"\$\{?([a-z][a-z\d_]+)\b(?!:?[-+=?])", code)) if strict else ():
         given = rf"(?<![\w$-]){name}(\+?=|\[|\s+in\b)|\(\([^)]*(?<!\$)\b{name}\b|{{{name}:?="
         given += rf"|\b(read|local|declare|typeset|readonly|mapfile|readarray|getopts|printf -v)\b.*\b{name}\b"
         if not re.search(given, code) and not name.endswith("_proxy"):
@@ -273,12 +274,13 @@ def actions(project: Path, name: str, content: Mapping[str, Any]) -> Iterator[Pr
         for step in entry.get("steps") or []:
             script = step.get("run", "")
             ours = re.search(r"(?m)^\s*(\./launch |pytest$|docker build .*\.$)", script)
-            if ours and not re.search(r"checkout|clone|download|repository|needs", before + script):
+            if ours and not re.search(r"checkout|clone|download", before + script):
                 what = f"no step before `{ours[1].strip()}` checks out the project"
                 yield Problem(name, f"/jobs/{job}/steps", what, "add `- uses: actions/checkout@v6` above")
                 break
             hosted = re.match(r"(ubuntu|macos)-", str(entry.get("runs-on"))) and "container" not in entry
-            if hosted and re.search(r"(?m)^\s*uvx? ", script) and not re.search(r"\buv\b|\.sh\b", before):
+            first = re.search(r"(?m)^\s*uvx? ", script)
+            if hosted and first and not re.search(r"\buv\b|\.sh\b", before + script[: first.start()]):
                 what = "no step before `uv` installs it, and GitHub's runners do not have it"
                 yield Problem(name, f"/jobs/{job}/steps", what, "move `pipx install uv` above")
             for what, remedy in lost(project, step, before):

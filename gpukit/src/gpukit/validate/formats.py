@@ -108,7 +108,7 @@ def shell(text: str, program: str = "bash") -> None:
 def brackets(text: str) -> None:
     """Whether brackets and quotes are closed, as in all languages of expressions."""
     rest = re.sub(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|#.*", "", text)
-    while (shorter := re.sub(r"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}", "", rest)) != rest:
+    while (shorter := re.sub(r"\([^()\[\]{}\"']*\)|\[[^()\[\]{}\"']*\]|\{[^()\[\]{}\"']*\}", "", rest)) != rest:
         rest = shorter
     if left := re.search(r"[()\[\]{}\"']", rest):
         raise ValueError(f"a `{left[0]}` has no other half")
