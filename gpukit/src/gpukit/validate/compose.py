@@ -15,7 +15,7 @@ from gpukit.host import git
 from gpukit.project.devcontainer import ConfigError, env_file
 from gpukit.project.flags import as_mapping, short_mount, size, ulimit
 from gpukit.project.messages import RefusalError, alike
-from gpukit.validate import image
+from gpukit.validate import image, values
 from gpukit.validate.container import Container, Mount
 from gpukit.validate.files import creates
 from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, HOST_ENV, INITIALIZE, RESTORE, Problem
@@ -342,6 +342,9 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
             if port not in listens:
                 what = f"asks port {port}, and the command listens on {listens[0]}"
                 yield Problem(COMPOSE, f"/services/{key}/healthcheck", what, f"write {listens[0]}")
+        form = values.FORMS["--publish"]
+        for text in [text for text in texts if "$" not in text and not re.fullmatch(form[0], text, re.IGNORECASE)]:
+            yield Problem(COMPOSE, f"/services/{key}/ports", f"{text} is no port", f"write it as {form[1]}")
         for host, _, inner in [text.removesuffix("/tcp").rpartition(":") for text in texts]:
             if listens and len(texts) == 1 and inner.isdecimal() and inner not in listens:
                 what = f"publishes port {inner} of the container, and the command listens on {listens[0]}"

@@ -19,7 +19,7 @@ from gpukit.project.keys import values
 from gpukit.project.location import ADOPTED, EXTRA, is_adopted, located, place
 from gpukit.project.messages import RefusalError, alike
 from gpukit.project.pyproject import REQUIREMENT, Requirements, canonical
-from gpukit.project.specification import SBATCH, SBATCH_SHORT
+from gpukit.project.specification import SBATCH, SBATCH_SHORT, WORKFLOW
 from gpukit.project.versions import allows
 from gpukit.validate import secrets
 from gpukit.validate.formats import QUOTED, shell
@@ -272,6 +272,11 @@ def actions(project: Path, name: str, content: Mapping[str, Any]) -> Iterator[Pr
                 what = f"its steps change the repository, and its token has no {' and no '.join(lacks)}: write"
                 yield Problem(name, f"/jobs/{job}/permissions", what, "add it")
         for step in entry.get("steps") or []:
+            options = sorted({*step} - {*WORKFLOW["/jobs/*/steps/*"].split()})
+            if options and "uses" in step and "with" not in step:
+                yield Problem(
+                    name, f"/jobs/{job}/steps", f"has {options[0]} in a step", f"add `with:` above {options[0]}"
+                )
             script = step.get("run", "")
             ours = re.search(r"(?m)^\s*(\./launch |pytest$|docker build .*\.$)", script)
             if ours and not re.search(r"checkout|clone|download", before + script):

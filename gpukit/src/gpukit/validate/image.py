@@ -180,6 +180,10 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
                 return at(step, f"{step.name} has a program with a space in its name", 'write it as ["bash", "-c"]')
         elif step.name in EXPANDED and re.search(r"\s#(\s|$)", re.sub(r"'[^']*'|\"[^\"]*\"", "", step.rest)):
             return at(step, f"the comment is part of {step.name}", "give it a line of its own, above")
+        elif step.name in EXPANDED and re.search(
+            r"\"", re.sub(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"|<<.*", "", step.rest)
+        ):
+            return at(step, f"{step.name} has a quote without its end", "end it")
         elif step.name in ("ENV", "LABEL") and spaced(step.rest):
             return at(step, f"{step.name} has a space beside its =, or in a value without quotes", 'write NAME="VALUE"')
         elif step.name == "FROM" and not re.fullmatch(r"(--\S+\s+)*\S+(\s+(?i:as)\s+\S+)?", step.rest):

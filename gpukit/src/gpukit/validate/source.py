@@ -31,6 +31,7 @@ LATE = re.compile(rf"import \*|{OPEN}|globals\(|exec\(|sys\.modules")
 # What every environment with torch has: its requirements in its METADATA (2.14.1, read 2026-11-26), and numpy
 BROUGHT = ("torch", "numpy", "filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "triton")
 BROUGHT += ("typing-extensions",)
+STANDARD = getattr(sys, "stdlib_module_names", ())  # Python 3.9 does not know
 Folder = Union[Path, zipfile.Path]
 
 
@@ -79,7 +80,8 @@ def scripts(project: Path, stack: Mapping[str, Any]) -> dict[str, ast.Module | P
                 found[name] = ast.parse(content)
         except SyntaxError as error:
             problem = unreadable(name, content)
-            if not problem and sys.version_info[:2] >= version(stack["python"]):
+            always = isinstance(error, IndentationError) or str(error.msg).endswith("was never closed")
+            if not problem and (always or sys.version_info[:2] >= version(stack["python"])):
                 what = f"Python cannot read it: {error.msg}"
                 problem = Problem(name, f"line {error.lineno}", what, "correct that line")
             if problem:
@@ -125,6 +127,10 @@ def missing(
         first, *parts = module.split(".")
         folder = script.parents[level - 1] if level else places.get(first)
         parts = [first, *parts] if level and first else parts
+        source = script.parents[1]  # of a module of the package; with it alone on the path, Python does not find others
+        inside = not level and source.name == "src" and (script.parent / f"{first}.py").is_file()
+        if inside and first not in STANDARD and not any(source.glob(f"{first}*")):
+            return f"{module} is a module of the package", f"write `from .{module}`", node.lineno
         if folder is None or any(WRITTEN.match(part) for part in parts):
             continue
         text = text_of(folder, parts)

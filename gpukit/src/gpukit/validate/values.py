@@ -20,7 +20,7 @@ LEAST = {"--memory": 6 << 20, "--shm-size": 4096}  # bytes: what Docker accepts,
 SHELL = re.compile(r"^~|(?:^|/)\$[A-Za-z_]\w*(?=[/:]|$)")  # a whole part of the path: others may be a name
 UNREPLACED = "has ~ or $NAME, which only a shell replaces: write ${localEnv:HOME} or ${localEnv:NAME}"
 PORTS = r"\d{1,5}(?:-\d{1,5})?"
-ADDRESS = r"\[[\da-f:.]+\]|[\da-f:.]+|localhost"
+ADDRESS = r"\[[\da-f:.]+\]|[\d.]+|[\da-f]*:[\da-f:]+|localhost"
 # The form of values: a pattern, and what it stands for.
 FORMS = {
     "bytes": (r"-1|\d+(?:\.\d+)? ?[kmgt]?(?:i?b)?", "a size, such as 16gb"),
