@@ -144,7 +144,7 @@ def missing(
                 continue
             if not re.search(rf"\b{name}\b", text) and text_of(folder, [*parts, name]) is None:
                 outermost = re.findall(r"(?m)^(?:(?:async )?def |class )?[A-Za-z_]\w*|\bimport [^()]+|\(\n[^()]+", text)
-                words = re.findall(r"\w+", " ".join(outermost))
+                words = re.findall(r"\b[A-Z]\w*" if name[0].isupper() else r"\b[a-z_]\w*", " ".join(outermost))
                 return f"{'.' * level}{module} has no {name}", suggestion(name, dict.fromkeys(words)), node.lineno
     return None
 
