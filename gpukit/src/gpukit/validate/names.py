@@ -35,13 +35,14 @@ STARTS = re.compile(
 def problems(project: Path, read: Mapping[str, Any], places: Mapping[str, Folder]) -> Iterator[Problem]:
     trees = {name: tree for name, tree in read.items() if isinstance(tree, ast.Module)}
     known = definitions(trees, places)
+    fields = {kind: members(kind, known) for kind in known}
     said: set[str] = set()  # a member that is gone is one cause
     for name, tree in trees.items():
         yield from undefined(name, (project / name).read_text(encoding="utf-8-sig", errors="replace"), tree)
         here = visible(name, tree, known, places)
         found = [*wrong_fields(tree, known), *wrong_calls(tree, here)]
         for node, kind, member in uses(tree, here):
-            there = members(kind, known)
+            there = fields[kind]
             if (
                 isinstance(node, ast.Attribute)
                 and not isinstance(node.ctx, ast.Load)
@@ -58,7 +59,7 @@ def problems(project: Path, read: Mapping[str, Any], places: Mapping[str, Folder
     for file in [file for file in generated(project) if file != "README.md"]:
         for module, rest in STARTS.findall(located(file, project).read_text(encoding="utf-8", errors="replace")):
             tree = trees.get(f"src/{module.replace('.', '/')}.py")
-            there = members(parsed(tree), known) if tree else None
+            there = fields.get(parsed(tree)) if tree else None
             for option in re.findall(r"(?<!\S)[\"']?--([a-z][\w-]*)(?![\w.-])", rest):
                 member = option.replace("-", "_")
                 if there and not {member, member.removeprefix("no_"), "help"} & there and member not in said:
@@ -128,7 +129,8 @@ def visible(
     name: str, tree: ast.Module, known: Mapping[str, Defined], places: Mapping[str, Folder]
 ) -> dict[str, Definition]:
     """The known definitions that names mean in a script: those that it has, or imports, and never replaces."""
-    other = {each for node in ast.walk(tree) if node not in tree.body for each in bound(node)}
+    outermost = {*tree.body}
+    other = {each for node in ast.walk(tree) if node not in outermost for each in bound(node)}
     modules = {each.name: f".{Path(name).stem}" for each in own(tree)}
     modules |= {each: module for each, module in imported(tree).items() if module.partition(".")[0] in ("", *places)}
     ends = {each: module.rpartition(".")[2] for each, module in modules.items()}
@@ -239,5 +241,5 @@ def wrong_calls(tree: ast.Module, here: Mapping[str, Definition]) -> Iterator[tu
 
 def parsed(tree: ast.Module) -> str:
     """The class of the settings that a script reads from its command line."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "parse"]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "parse"]
     return next((each.args[0].id for each in calls if each.args and isinstance(each.args[0], ast.Name)), "")
