@@ -73,6 +73,11 @@ OMISSIONS = {
         before="scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)",
         end="scheduler.step()",
     ),
+    "a list of losses": Omission(
+        ("len(losses)",),
+        before="losses = []",
+        step="losses.append(loss.item())",
+    ),
     "a count that sets the learning rate": Omission(
         ("it",),
         before="it = 0",

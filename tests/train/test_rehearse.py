@@ -19,7 +19,7 @@ from tests.train.omissions import OMISSIONS, Omission
 from tests.train.trainee import children
 
 CORRECT = """
-import argparse, os, random, sys
+import argparse, os, random, sys, time
 import numpy, torch
 from torch.utils.data import DataLoader, TensorDataset
 from exactrun.run import Run
@@ -37,6 +37,7 @@ sys.stdout = WithoutFlush()
 class Trainer:
     def __init__(self, folder, rows):
         self.summary = Summary()
+        self.times = []
         torch.manual_seed(0)
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.1), torch.nn.Linear(4, 1))
         if os.path.exists("own.pt"):
@@ -52,6 +53,7 @@ class Trainer:
                 loss.backward()
                 optimizer.step()
                 torch.save(self.model.state_dict(), "own.pt")
+                self.times.append(time.perf_counter())
                 run.step(loss=loss)
             torch.save(self.model.state_dict(), f"{folder}/last.pt")
             with open("log.txt", "a") as file:
@@ -118,7 +120,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_script_that_keeps_all_is_exact_and_what_it_writes_is_put_back(tmp_path: Path) -> None:
     """It reads its own checkpoint, saves into the run's folder, trains in __init__, rejects other options, replaces
-    sys.stdout, and has an object that raises any error when it is asked, as wandb's summary does."""
+    sys.stdout, keeps no list of times, and has an object that raises any error when it is asked, as wandb's summary."""
     before = written(tmp_path, CORRECT)
     found = rehearse(tmp_path, "python", "train.py", "--rows", "16")
     assert found.returncode == 0, found.stdout + found.stderr
@@ -158,7 +160,12 @@ def test_what_is_forgotten_is_named_in_all_ranks(tmp_path: Path) -> None:
     assert "`scheduler.last_epoch` was" in found.stdout and "run.keep(scheduler=scheduler)" in found.stdout
 
 
-SAMPLE = ("a count that sets the learning rate", "the running sum of an epoch", "a data set that becomes harder")
+SAMPLE = (
+    "a count that sets the learning rate",
+    "the running sum of an epoch",
+    "a list of losses",
+    "a data set that becomes harder",
+)
 
 
 @pytest.mark.parametrize("name", SAMPLE)

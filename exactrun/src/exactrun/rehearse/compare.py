@@ -120,10 +120,19 @@ def _variables(was: Row, now: Row, noisy: Callable[[str], bool]) -> list[Named]:
 
 
 def _noisy(known: dict[int, Row], noise: set[str]) -> Callable[[str], bool]:
-    """Whether a variable is noise: it differs without a resume, or most of its object does, such as a meter of time."""
+    """Whether a variable is noise: it differs without a resume, or most of its object does, such as a meter of time. Or
+    it is the length of a container, and everything in that differs, such as a list of times."""
     owned: dict[str, set[str]] = {}
     for row in known.values():
         for name in row["variables"]:
             owned.setdefault(name.rpartition(".")[0], set()).add(name)
     clocks = {owner for owner, names in owned.items() if owner and 2 * len(names & noise) >= len(names)}
-    return lambda name: name in noise or name.rpartition(".")[0] in clocks
+
+    def noisy(name: str) -> bool:
+        if name in noise or name.rpartition(".")[0] in clocks:
+            return True
+        held = name.removeprefix("len(").removesuffix(")")
+        inside = {one for names in owned.values() for one in names if one == held or one.startswith(f"{held}[")}
+        return name == f"len({held})" and bool(inside) and inside <= noise
+
+    return noisy

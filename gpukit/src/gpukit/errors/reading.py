@@ -19,6 +19,7 @@ MAX_TEXT = 90_000  # characters in all
 DIGITS = bytes.maketrans(b"123456789", b"000000000")
 ERRORS = re.compile(b"error|exception|fail|fatal|denied|refused|cannot|traceback|killed|xid|invalid|not found|unable")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\u2500-\u257f\u200b\ufeff]")
+PREFIX = r"(?:[ \t]*>(?!>>)[ \t]?|\[rank\d+\]: ?|E {3}(?=\s|\S+: )|\([\w=, ]+\) ERROR \d\d-\d\d [\d:]+ \[\S+\] ?)+"
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" ")
 
 
@@ -122,9 +123,9 @@ def _encoding(start: bytes) -> str:
 
 
 def plain(text: str) -> str:
-    """Remove colors, frames, and quote markers, and straighten quotation marks."""
+    """Remove colors, frames, and what launchers and issue forms put before lines, and straighten quotation marks."""
     text = ESCAPES.sub("", text).translate(QUOTES)
-    return re.sub(r"^[ \t]*>(?!>>)[ \t]?|[ \t]+$", "", text, flags=re.MULTILINE)[-MAX_TEXT:]
+    return re.sub(rf"^{PREFIX}|[ \t]+$", "", text, flags=re.MULTILINE)[-MAX_TEXT:]
 
 
 RECORD = re.compile(  # the start of a new record: the line before does not continue here
