@@ -40,7 +40,6 @@ WORKFLOW = ".github/workflows/ci.yml"
 KUBERNETES = "cluster/job.yaml"
 SKYPILOT = "cluster/sky.yaml"
 TRAIN = "src/my_gpu_project/train.py"
-CONFIG = "src/my_gpu_project/config.py"
 REFERENCE = ROOT.parent / "shared/reference"
 PROJECTS = {
     "all files": {
@@ -53,26 +52,6 @@ PROJECTS = {
     },
     "unified memory": {"hardware": "dgx-spark", "use_case": "llm", "workflow": "scripts"},
 }
-# Names that nothing in the script gives a value, or not in every case
-FINE = """
-CALLS = 0
-
-
-def counted(value: float, device: str = "", *rest: int, **more: int) -> float:
-    global CALLS
-    CALLS += 1
-
-    def inner(scale: float) -> float:
-        return value * scale
-
-    first = [twice for each in range(3) if (twice := each * 2) < 4]
-    try:
-        return inner(len(first)) + counted(1, "", 2, other=3)
-    except ZeroDivisionError as error:
-        raise ValueError(__name__) from error
-
-
-def train("""
 START = re.compile(r"\A")
 END = re.compile(r"\Z")
 NAME = '  "name": '
@@ -519,31 +498,13 @@ BROKEN = {
     "root without its capabilities": (COMPOSE, "    user: ${USER_UID}:${USER_GID}\n", ""),
     "move it to /services/dev/deploy/resources/reservations": (COMPOSE, "        reservations:\n", "        limits:\n"),
     "nothing copies own.txt": ("Dockerfile", "\nENTRYPOINT", "\nRUN pip install -r own.txt\nENTRYPOINT"),
-    # names that the project's own code, a script, or a command uses
-    "the name AdamW is not defined": (TRAIN, "from torch.optim import AdamW\n", ""),
-    "Settings has no width": (CONFIG, "    width: int = 128\n", ""),
-    "Settings has no jiter; did you mean `jitter`?": ("src/my_gpu_project/data.py", "settings.jitter)", "settings.jiter)"),
-    "Settings is frozen": (TRAIN, "    device = here.device\n", "    device = here.device\n    settings.batch_size = 64\n"),
-    "training_data needs size": ("src/my_gpu_project/data.py", "def training_data(settings: Settings)", "def training_data(settings: Settings, size: int)"),
-    "build_model does not take scale": (TRAIN, "build_model(settings)", "build_model(settings, scale=2)"),
-    "no list or dict as a default": (CONFIG, "    width: int", "    betas: list[float] = [0.9, 0.95]\n    width: int"),
-    "width has no default": (CONFIG, "    width: int = 128\n", "    width: int\n"),
-    "the default of lr has another type": (CONFIG, re.compile("lr: float = .*"), 'lr: float = "1e-3"'),
-    "has no option --bs": (WORKFLOW, "--batch-size 8", "--bs 8"),
     "there is no module my_gpu_project.trainer": ("tests/test_train.py", "my_gpu_project.train import", "my_gpu_project.trainer import"),
-    "uses $name, to which it gives no value": (SLURM, "\nname=", "\nrun_name="),
-    "calls folder, which it does not define": (INITIALIZE, "folder() {", "make_folder() {"),
     # what one line needs of another
-    "no step before `./launch` checks out": (".github/workflows/gpu.yml", re.compile(r"      - uses: actions/checkout[\s\S]*?(?=      - run)"), ""),
-    "no step before `uv` installs it": (WORKFLOW, re.compile(r"      - run: pipx install uv==\S+\n(?=\s+#)"), ""),
     "GitHub has no such runner": (WORKFLOW, "runs-on: ubuntu-24.04", "runs-on: ubuntu-20.04"),
     "torchvision==0.20.1 excludes torch": (PYPROJECT, "    # your own packages\n", '    "torchvision==0.20.1",\n'),
     "exclude each other": (PYPROJECT, "    # your own packages\n", '    "numpy==1.23.5",\n'),
     '"isort" does not match': (PYPROJECT, 'select = ["B"', 'select = ["isort"'),
     "write it as py312": (PYPROJECT, "line-length = 120\n", 'line-length = 120\ntarget-version = "3.12"\n'),
-    "no package libgl1-mesa-glx": ("apt.txt", END, "libgl1-mesa-glx\n"),
-    "chown names the user trainer": ("Dockerfile", "chown -R dev:dev", "chown -R trainer:trainer"),
-    "and the service mounts only /data": (COMPOSE, "        target: /mlflow\n", "        target: /data\n"),
     "no - before its default": (COMPOSE, "${MLFLOW_PORT:-5000}", "${MLFLOW_PORT:5000}"),
     "asks port 5001": (COMPOSE, "127.0.0.1/5000", "127.0.0.1/5001"),
     "is the container itself in the container": (HOST_ENV, "http://mlflow:5000", "http://localhost:5000"),
@@ -680,9 +641,6 @@ LEGAL = {
                                         "ADD https://example.org/Miniconda3.sh /tmp/\nRUN sh /tmp/Miniconda3.sh -b && conda install -y a\nRUN useradd other\nUSER ${USER_UID}\n"),
     "a service of another user": (COMPOSE, "\nservices:\n", "\nservices:\n  a:\n    image: a\n    user: '1000:${GID:-1000}'\n    environment: {FORM: '{A_B}'}\n    build: {dockerfile_inline: \"ARG V=1\\nFROM a:$V\\nARG V\\nRUN echo $$V $$HOME\\n\"}\n"),
     "marks that pytest and plugins have": (PYPROJECT, '"pytest>=8.4,<10"', '"pytest>=8.4,<10; python_version >= \'3.9\'", "pytest-asyncio"'),
-    "names that are defined elsewhere": (TRAIN, "\n\n\ndef train(", FINE),
-    "settings and options of its own": (CONFIG, "    width: int", "    sizes: tuple[int, ...] = (1, 2)\n    scale: float = 1\n    width: int"),
-    "variables of a script": (SLURM, "\nport=", "\nfor host in a b; do echo \"$host it's\"; done\nread -r load _ </proc/loadavg\necho \"$load ${other:-} ${given:=1} $given\"\nport="),
     "runners of one's own": (WORKFLOW, "runs-on: ubuntu-24.04", "runs-on: ubuntu-24.04-16core"),
     "a torchvision that fits": (PYPROJECT, "    # your own packages\n", '    "torchvision>=0.20",\n    "numpy==2.3.1",\n'),
     "a GPU in both": (KUBERNETES, "memory: 16Gi\n", "memory: 16Gi\n              nvidia.com/gpu: 1\n"),

@@ -22,7 +22,6 @@ from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, HOST_ENV, INITIALIZE, 
 
 VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-+?])(?P<text>[^${}]*))?\}|\$(?P<bare>\w+)")
 USER = ("USER_UID", "USER_GID")
-PATHS = re.compile(r"(?:[\s=\"']|sqlite:///)(/\w[\w./-]*)")
 
 
 class Reset:
@@ -273,12 +272,6 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
         inline = isinstance(entry.get("build"), Mapping) and entry["build"].get("dockerfile_inline")
         if inline and (problem := image.mistake(image.instructions(interpolated(inline, {})))):
             yield problem._replace(file=COMPOSE, place=f"/services/{key}/build/dockerfile_inline")
-        targets = [mount["target"].rstrip("/") for mount in mounts(entry)]
-        told = f"{entry.get('command')} {entry.get('environment')}"
-        named = [path for path in PATHS.findall(told) if not path.startswith(image.PATHS)]
-        if inline and targets and named and not any(path.startswith(target) for path in named for target in targets):
-            what = f"names {named[0]}, and the service mounts only {', '.join(targets)}"
-            yield Problem(COMPOSE, f"/services/{key}/command", what, "make them the same")
         limited = "ALL" in (entry.get("cap_drop") or []) and not {"cap_add", "user"} & {*entry}
         if limited and inline and "USER" not in inline and any(mount["type"] == "bind" for mount in mounts(entry)):
             what = "is missing: root without its capabilities cannot write to the folders of another user"
@@ -303,12 +296,12 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
                 if host[2] and listens and host[2] not in listens:
                     what = f"{variable} names port {host[2]}, and the service {host[1]} listens on {listens[0]}"
                     yield Problem(HOST_ENV, "", what, f"write {listens[0]}")
-            elif (meant := alike(host[1], services)) or variable.lower().startswith(
-                host[1]
-            ):  # any other may be a machine in the network
-                what = f"{variable} in {HOST_ENV} names the service {host[1]}, which is not here"
-                remedy = f"rename {meant}" if meant else "add it"
-                yield Problem(COMPOSE, "/services", what, f"{remedy}, or change {variable}")
+            else:
+                meant = alike(host[1], services)
+                if meant or variable.lower().startswith(host[1]):  # any other may be a machine in the network
+                    what = f"{variable} in {HOST_ENV} names the service {host[1]}, which is not here"
+                    remedy = f"rename {meant}" if meant else "add it"
+                    yield Problem(COMPOSE, "/services", what, f"{remedy}, or change {variable}")
 
 
 def private(project: Path, file: str) -> bool:

@@ -52,10 +52,6 @@ SLURM = "cluster/train.sbatch"
 SCHEMAS = {"cluster/job.yaml": "kubernetes", "cluster/sky.yaml": "skypilot", "monitoring/alerts.yml": "prometheus"}
 SCRIPTS = {LAUNCH: "sh", INITIALIZE: "sh", SLURM: "bash"}
 PATTERNS = (SLURM, *SCHEMAS, ".vscode/*.json", ".github/workflows/*.yml", ".devcontainer/*.sh")
-FUNCTIONS = ("fail", "folder", "checkpoints")  # of the template's scripts
-# Packages that older releases of Debian and Ubuntu have, and tutorials name, and those in their place
-GONE = {"libgl1-mesa-glx": "libgl1", "netcat": "netcat-openbsd", "python": "python-is-python3", "python2": "python3"}
-GONE.update({"python3-distutils": "python3-setuptools", "libtiff5": "libtiff6", "libssl1.1": "libssl3"})
 STARTED = (LAUNCH, SLURM)  # by their first line; initialize.sh is given to sh
 UNIX = (*SCRIPTS, APT)  # no program reads these with the line ends of Windows
 # The start of a command that runs or reads a file of the project, unless `||` allows for the file to be missing
@@ -158,35 +154,11 @@ def script(project: Path, name: str) -> Iterator[Problem]:
     if once:
         what = f"`{once[1]}` fails from the second start on, when {once[2]} is there"
         yield Problem(name, "", what, f"write `{'mkdir -p' if once[1] == 'mkdir' else 'ln -sfn'}`")
-    if name != LAUNCH and (lost := undefined(text)):
-        yield Problem(name, "", lost, f"add its line again, or {RESTORE}")
     words = text.splitlines()[0].removeprefix("#!").split()
     interpreter = text.startswith("#!") and words and (Path(words[0]).exists() or os.name != "posix")
     if name in STARTED and not (interpreter and any(word.endswith("sh") for word in words)):
         what = "does not begin with the shell that runs it"
         yield Problem(name, "line 1", what, f"write `#!/usr/bin/env {program}`")
-
-
-def undefined(text: str) -> str:
-    """A function of the template that a script calls, or a variable that it uses, and that stands nowhere else in it.
-
-    Variables in capitals are the environment's.
-    """
-    code = re.sub(r"(?m)(?:^|\s)#.*|\\\$|'[^'\n]*'", " ", text)
-    if re.search(r"(?m)^\s*(?:\.|source|eval)\s", code):
-        return ""
-    for name in FUNCTIONS:
-        if re.search(rf"(?m)(?:^|[;&|{{(]|\b(?:then|do|else))\s*{name}(?=[ \n])", code) and not re.search(
-            rf"\b(?<!-){name}\(\)", code
-        ):
-            return f"calls {name}, which it does not define"
-    strict = re.search(r"(?m)^set -\w*u|nounset", code)
-    for name in dict.fromkeys(re.findall(r"\$\{?([a-z][a-z\d_]+)\b(?!:?[-+=?])", code)) if strict else ():
-        given = rf"(?<![\w$-]){name}(\+?=|\[|\s+in\b)|\(\([^)]*(?<!\$)\b{name}\b|{{{name}:?="
-        given += rf"|\b(read|local|declare|typeset|readonly|mapfile|readarray|getopts|printf -v)\b.*\b{name}\b"
-        if not re.search(given, code) and not name.endswith("_proxy"):
-            return f"uses ${name}, to which it gives no value"
-    return ""
 
 
 def batch_options(text: str) -> dict[str, str]:
@@ -236,8 +208,6 @@ def batch(project: Path, options: Mapping[str, str]) -> Iterator[Problem]:
 
 def system_packages(project: Path) -> Iterator[Problem]:
     """apt.txt, as the Dockerfile reads it: names of packages, perhaps with versions, and options of apt-get."""
-    env = located(DOTENV, project)
-    own_base = env.is_file() and re.search(r"(?m)^(export )?BASE_IMAGE=\S", env.read_text(errors="replace"))
     for number, line in enumerate(located(APT, project).read_text(encoding="utf-8").splitlines(), 1):
         words = line.partition("#")[0].split()
         if "install" in words:
@@ -247,9 +217,6 @@ def system_packages(project: Path) -> Iterator[Problem]:
             if not re.fullmatch(r"-.+|[a-z\d][a-z\d.+*-]*(:[a-z\d-]+)?([=/][\w.+:~*-]+)?", word):
                 yield Problem(APT, f"line {number}", f"`{word}` is not the name of a package", "correct or remove it")
                 return
-            if word in GONE and not own_base:
-                what = f"Debian 13 and Ubuntu 24.04 have no package {word}"
-                yield Problem(APT, f"line {number}", what, f"write {GONE[word]}")
 
 
 def actions(project: Path, name: str, content: Mapping[str, Any]) -> Iterator[Problem]:
@@ -274,20 +241,8 @@ def actions(project: Path, name: str, content: Mapping[str, Any]) -> Iterator[Pr
         for step in entry.get("steps") or []:
             options = sorted({*step} - {*WORKFLOW["/jobs/*/steps/*"].split()})
             if options and "uses" in step and "with" not in step:
-                yield Problem(
-                    name, f"/jobs/{job}/steps", f"has {options[0]} in a step", f"add `with:` above {options[0]}"
-                )
-            script = step.get("run", "")
-            ours = re.search(r"(?m)^\s*(\./launch |pytest$|docker build .*\.$)", script)
-            if ours and not re.search(r"checkout|clone|download", before + script):
-                what = f"no step before `{ours[1].strip()}` checks out the project"
-                yield Problem(name, f"/jobs/{job}/steps", what, "add `- uses: actions/checkout@v6` above")
-                break
-            hosted = re.match(r"(ubuntu|macos)-", str(entry.get("runs-on"))) and "container" not in entry
-            first = re.search(r"(?m)^\s*uvx? ", script)
-            if hosted and first and not re.search(r"\buv\b|\.sh\b", before + script[: first.start()]):
-                what = "no step before `uv` installs it, and GitHub's runners do not have it"
-                yield Problem(name, f"/jobs/{job}/steps", what, "move `pipx install uv` above")
+                what = f"has {options[0]} in a step"
+                yield Problem(name, f"/jobs/{job}/steps", what, f"add `with:` above {options[0]}")
             for what, remedy in lost(project, step, before):
                 yield Problem(name, f"/jobs/{job}/steps", what, remedy)
             for extra in (

@@ -56,8 +56,6 @@ ONLY_INSIDE = (
 )
 # Servers that listen there unless an option says otherwise (their `--help`, and uvicorn.org/settings, read 2026-11-27)
 SERVERS = r"(uvicorn|fastapi run|mlflow (server|ui)|tensorboard|jupyter[ -](lab|notebook|server)|gpukit\.jobs\.serve)"
-PATHS = ("/bin", "/dev", "/etc", "/opt", "/proc", "/run", "/sbin", "/tmp", "/usr", "/var")  # which every image has
-USERS = "root nobody www-data ubuntu _apt"  # of the base images
 UNENDED = "<<"  # in place of an instruction: a here-document without its end
 CONTINUES = "\\"  # and one that runs into the next one
 CONTINUED = re.compile(rf"({INSTRUCTIONS.replace(' ', '|')})\s")
@@ -132,10 +130,6 @@ def dockerfile(project: Path, args: Mapping[str, list[str]], stack: Mapping[str,
             yield from secrets.secret(DOCKERFILE, f"line {step.line}", name, value, secrets.IN_THE_IMAGE)
         if step.name == "CMD" and serves and only_inside(step.rest) and "UVICORN_" not in made:
             yield at(step, *ONLY_INSIDE)
-    for owner in dict.fromkeys(re.findall(r"(?:\bchown (?:-\S+ )*|--chown=)([a-z_][\w-]*)", made)):
-        others = re.findall(rf"\b(?:useradd|adduser|usermod)\b[^&;|]*\b{owner}\b|\w=[\"']?{owner}\b", made)
-        if owner not in USERS.split() and not others:
-            yield Problem(DOCKERFILE, "", f"chown names the user {owner}, whom nothing creates", "correct the name")
     yield from entrypoint(steps)
     yield from copies(project, steps, stack)
     yield from search_path(steps)

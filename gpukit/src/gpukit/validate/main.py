@@ -24,7 +24,7 @@ from gpukit.host import uv
 from gpukit.project import devcontainer, keys, specification, support
 from gpukit.project.location import ADOPTED, is_adopted, located, place, renamed
 from gpukit.project.messages import RefusalError, say
-from gpukit.validate import files, image, names, rules, secrets, source, written
+from gpukit.validate import files, image, rules, secrets, source, written
 from gpukit.validate.container import from_devcontainer
 from gpukit.validate.problem import (
     COMPOSE,
@@ -150,10 +150,7 @@ class Validation:
             known = len(self.found)
             self.add(source.modules, self.project, stack)
             if len(self.found) == known:  # otherwise, what others start is often what they import
-                places = source.folders(self.project, stack) if stack else {}
-                self.add(source.imports, self.project, scripts, places)
-                if len(self.found) == known:
-                    self.add(names.problems, self.project, scripts, places)
+                self.add(source.imports, self.project, stack, scripts)
             self.add(files.kept_out, self.project)  # `adopt` says how to add what the repository's own rules ignore
             pyproject = self.content(PYPROJECT, self.toml and self.toml.loads, "pyproject")
         if pyproject is not None:

@@ -89,22 +89,17 @@ def scripts(project: Path, stack: Mapping[str, Any]) -> dict[str, ast.Module | P
     return found
 
 
-def folders(project: Path, stack: Mapping[str, Any]) -> dict[str, Folder]:
-    """The folders of the packages that are here."""
+def imports(project: Path, stack: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[Problem]:
+    """Scripts that cannot be read, and what others import of the project and of gpukit that is not there.
+
+    Only what Python always imports when it reads a script: others may fail, or be for type checkers.
+    """
     own = project / "src" / stack["package"]
     places: dict[str, Folder] = {stack["package"]: own} if own.is_dir() else {}  # `modules` reports that
     for wheel in (path for folder in WHEELS for path in (project / folder).glob("gpukit-*.whl")):
         if zipfile.is_zipfile(wheel):
             archive = zipfile.ZipFile(wheel)
             places |= {name: zipfile.Path(archive, f"{name}/") for name in OURS}
-    return places
-
-
-def imports(project: Path, read: Mapping[str, Any], places: Mapping[str, Folder]) -> Iterator[Problem]:
-    """Scripts that cannot be read, and what others import of the project and of gpukit that is not there.
-
-    Only what Python always imports when it reads a script: others may fail, or be for type checkers.
-    """
     said: set[str] = set()
     for name, tree in read.items():
         if isinstance(tree, Problem):
@@ -167,9 +162,9 @@ def text_of(folder: Folder, parts: list[str]) -> str | None:
     return OPEN if compiled or path.is_dir() else None
 
 
-def suggestion(name: str, known: Iterable[str], otherwise: str = "correct the name") -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
     meant = alike(name, known)
-    return f"did you mean `{meant}`?" if meant else otherwise
+    return f"did you mean `{meant}`?" if meant else "correct the name"
 
 
 def undeclared(project: Path, content: Mapping[str, Any], read: Mapping[str, Any]) -> Iterator[str]:
