@@ -204,8 +204,9 @@ def report(script: Script, found: list[Found]) -> tuple[int, str]:
     worst = sorted(found, key=lambda one: (not one.difference.step, not one.failed))
     chosen = next((one for one in worst if one.difference or one.failed), None)
     if chosen is None:
-        kills = [_where(one, kill) for one in found for kill in one.kills]
-        return 0, f"exact: {script.name}, killed after step {', '.join(kills)}, resumes with the same numbers."
+        kills = [", ".join(_where(one, kill) for kill in one.kills) for one in found]
+        after = " and, with passes cut short, after step ".join(kills)
+        return 0, f"exact: {script.name}, killed after step {after}, resumes with the same numbers."
     difference = chosen.difference
     text = f"{script.name}, killed after step {_where(chosen, chosen.kill)}"
     if difference.step:
