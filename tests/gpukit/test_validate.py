@@ -424,7 +424,7 @@ BROKEN = {
     "/containerEnv/CUDA_VISIBLE_DEVICES": (MAIN, '"containerEnv": {', '"containerEnv": {"CUDA_VISIBLE_DEVICES": "",'),
     "does not create .launch/torch": (MAIN, re.compile(r'(per_process_memory[\s\S]*"mounts": \[)'), r'\1"type=bind,source=${localWorkspaceFolder}/.launch/torch,target=/torch",'),
     "write PUBLISHER.NAME": (MAIN, *listed("extensions", "Python")),
-    "the command listens on 6006": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, command: [a, --port, '6006'], ports: ['127.0.0.1:9:6060']}\n"),
+    "the command listens on 6006": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, command: [tensorboard, --port, '6006', --host, 0.0.0.0], ports: ['127.0.0.1:9:6060']}\n"),
     "container_name is own more than once": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, container_name: own}\n  b: {image: a, container_name: own}\n"),
     "/services/deev: is not in compose.yaml": (COMPOSE_CPU, "services:\n", "services:\n  deev:\n    build: {args: {A: b}}\n"),
     "mountPath is /dev/shm more than once": (KUBERNETES, "mountPath: /outputs", "mountPath: /dev/shm"),
@@ -503,11 +503,10 @@ BROKEN = {
     "GitHub has no such runner": (WORKFLOW, "runs-on: ubuntu-24.04", "runs-on: ubuntu-20.04"),
     "torchvision==0.20.1 excludes torch": (PYPROJECT, "    # your own packages\n", '    "torchvision==0.20.1",\n'),
     "exclude each other": (PYPROJECT, "    # your own packages\n", '    "numpy==1.23.5",\n'),
-    '"isort" does not match': (PYPROJECT, 'select = ["B"', 'select = ["isort"'),
     "write it as py312": (PYPROJECT, "line-length = 120\n", 'line-length = 120\ntarget-version = "3.12"\n'),
     "no - before its default": (COMPOSE, "${MLFLOW_PORT:-5000}", "${MLFLOW_PORT:5000}"),
     "asks port 5001": (COMPOSE, "127.0.0.1/5000", "127.0.0.1/5001"),
-    "is the container itself in the container": (HOST_ENV, "http://mlflow:5000", "http://localhost:5000"),
+    "names localhost, which in the container": (HOST_ENV, "http://mlflow:5000", "http://localhost:5000"),
     "names port 5001": (HOST_ENV, "http://mlflow:5000", "http://mlflow:5001"),
     "is no port": (COMPOSE, "127.0.0.1:${MLFLOW_PORT:-5000}:5000", "127.0.0.1:${MLFLOW_PORT:-5000}:5000:5000"),
     "ENV has a quote without its end": ("Dockerfile", END, '\nENV LIST="a;b\n'),
@@ -531,6 +530,8 @@ LEGAL = {
     "options of a build": (CPU, '"context": "../..",', '"context": "../..", "options": ["--network=host", "--secret", "id=a"],'),
     "the ends of other files": (".gitattributes", END, "*.csv eol=crlf\n"),
     "a server of another program": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, command: gunicorn -k uvicorn.workers.UvicornWorker -b 0.0.0.0, ports: ['127.0.0.1:9:8000']}\n"),
+    "rules by their names": (PYPROJECT, 'select = ["B"', 'preview = true\nselect = ["unused-import", "B"'),
+    "quotes in a value": ("Dockerfile", END, '\nENV PS1="\\\\"x\\\\" # "\n'),
     "ENV of one value": ("Dockerfile", END, "\nENV LDFLAGS -L/opt -Wl,-rpath=/opt\n"),
     "the container in another file": (COMPOSE, re.compile(r"\n  dev:\n(?:    .*\n)*"), "\n  dev:\n    extends: {file: other.yaml, service: dev}\n"),
     "comments and trailing commas": (MAIN, '"init": true,', '"init": true, // always\n  /* ours */ "overrideCommand": true,'),
@@ -642,6 +643,19 @@ LEGAL = {
     "a service of another user": (COMPOSE, "\nservices:\n", "\nservices:\n  a:\n    image: a\n    user: '1000:${GID:-1000}'\n    environment: {FORM: '{A_B}'}\n    build: {dockerfile_inline: \"ARG V=1\\nFROM a:$V\\nARG V\\nRUN echo $$V $$HOME\\n\"}\n"),
     "marks that pytest and plugins have": (PYPROJECT, '"pytest>=8.4,<10"', '"pytest>=8.4,<10; python_version >= \'3.9\'", "pytest-asyncio"'),
     "runners of one's own": (WORKFLOW, "runs-on: ubuntu-24.04", "runs-on: ubuntu-24.04-16core"),
+    "labels of one's own": (WORKFLOW, re.compile(r"runs-on: ubuntu\S+"), "runs-on: [self-hosted, ubuntu-20.04]"),
+    "the build of a release": (PYPROJECT, "    # your own packages\n", '    "einops==0.8+own",\n    "einops==0.8",\n'),
+    "extras that exclude each other": (PYPROJECT, "[project.optional-dependencies]\n", '[project.optional-dependencies]\nold = ["einops==0.7"]\nnew = ["einops==0.8"]\n'),
+    "another package with the name of a module": (TRAIN, "from .config import", "from data import everything\nfrom .config import"),
+    "a module beside a script that adds its folder": (TRAIN, "from .config import", "import sys\n\nsys.path.insert(0, 'here')\nfrom config import"),
+    "a server of several ports": (COMPOSE, "\nservices:\n", "\nservices:\n  ray: {image: ray, command: ray start --head --port=6379, ports: ['127.0.0.1:8265:8265'], healthcheck: {test: 'curl localhost:8265'}}\n"),
+    "servers that listen everywhere": (COMPOSE, "\nservices:\n", "\nservices:\n  a: {image: a, command: fastapi run, ports: ['127.0.0.1:8:8000']}\n"
+                                       "  b: {image: a, command: mlflow server -h 0.0.0.0, ports: ['127.0.0.1:9:5000']}\n"
+                                       "  c: {image: jupyter/base-notebook, command: jupyter lab, ports: ['127.0.0.1:8888:8888']}\n"
+                                       "  d: {image: a, command: aim up --repo /tensorboard, ports: ['127.0.0.1:7:${AIM_PORT:?set it}']}\n"),
+    "a page of a check": (COMPOSE, "127.0.0.1/5000", "127.0.0.1/5000; curl http://localhost/2/ready"),
+    "the address of a link": (HOST_ENV, END, "\nPUBLIC_URL=http://localhost:5000\n"),
+    "without Compose: a path of the host for a program": (MAIN, '"containerEnv": {', '"containerEnv": {"HOST_CACHE": "${localEnv:HOME}/cache",'),
     "a torchvision that fits": (PYPROJECT, "    # your own packages\n", '    "torchvision>=0.20",\n    "numpy==2.3.1",\n'),
     "a GPU in both": (KUBERNETES, "memory: 16Gi\n", "memory: 16Gi\n              nvidia.com/gpu: 1\n"),
     "ulimits in full": (COMPOSE, "stack: 67108864", "stack: {soft: 67108864, hard: 67108864}"),
@@ -758,6 +772,7 @@ def test_edits_of_a_project_for_skypilot(generate: Callable[..., Path], says: st
         "sum(increase(a[5m]) > 0": "`(` has no other half",
         "a{b='c} > 0": "`{` has no other half",
         'a{b=~"c\\\\(|\\"]"} # (': "",
+        "a{b=~`c\\[(`}": "",
     }.items(),
 )
 def test_brackets_of_expressions(expression: str, says: str) -> None:
@@ -771,6 +786,15 @@ def test_a_module_may_come_from_several_packages(tmp_path: Path, declared: str, 
     (tmp_path / "search.py").write_text(code)
     content = {"project": {"name": "p", "dependencies": [declared]}}
     assert len([*source.undeclared(tmp_path, content, {"search.py": ast.parse(code)})]) == found
+
+
+@pytest.mark.parametrize(("name", "found"), [("test_it.py", 1), ("data/sample.py", 0)])
+def test_data_of_tests_need_not_be_readable(tmp_path: Path, name: str, found: int) -> None:
+    path = tmp_path / "tests" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("x = (\n")
+    stack = {"package": "p", "python": "3.12"}
+    assert len([*source.imports(tmp_path, stack, source.scripts(tmp_path, stack))]) == found
 
 
 def test_services_with_the_image_of_dev_have_it_without_a_gpu_too() -> None:

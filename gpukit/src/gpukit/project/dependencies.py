@@ -132,7 +132,8 @@ def fits(line: Line, torch: str) -> bool:
     """Whether a requirement allows this torch, or what is built for it."""
     if line.name == "torch":
         return versions.allows(line.text, torch)
-    built = [f"{major}.{minor}.{patch}" for major, minor in built_for(line.name, torch) for patch in range(4)]
+    local = torch.partition("+")[2]
+    built = [f"{major}.{minor}.{patch}+{local}" for major, minor in built_for(line.name, torch) for patch in range(4)]
     return any(versions.allows(line.text, each) for each in built)
 
 

@@ -21,7 +21,10 @@ from gpukit.validate.files import creates
 from gpukit.validate.problem import COMPOSE, COMPOSE_CPU, HOST_ENV, INITIALIZE, RESTORE, Problem
 
 VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<how>:?[-+?])(?P<text>[^${}]*))?\}|\$(?P<bare>\w+)")
+WITHOUT_DEFAULT = re.compile(r"\$(?:\w|\{\w+(?:\}|:?[?+]))")
 USER = ("USER_UID", "USER_GID")
+LISTENS = ("UVICORN_", "MLFLOW_HOST")  # variables that say where a server listens
+CHECKED = re.compile(r"(?:/dev/tcp/(?:127\.0\.0\.1|localhost)/|(?:127\.0\.0\.1|localhost):)(\d+)")
 
 
 class Reset:
@@ -287,10 +290,13 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
             host = re.match(r"https?://([A-Za-z][\w-]*)(?:(?=/|$)|:(\d+))", value or "")
             if not host:
                 continue
-            inner = [key for key, entry in services.items() if key != "dev" and host[2] in ports_of(entry)]
-            if host[1] == "localhost" and inner and "network_mode" not in dev:
-                what = f"{variable} names localhost, which is the container itself in the container"
-                yield Problem(HOST_ENV, "", what, f"write http://{inner[0]}:{host[2]}")
+            if host[1] == "localhost":  # of any other variable, it may be meant: a server in the container, or a link
+                own = [
+                    key for key in services if variable.lower().startswith(key) and host[2] in ports_of(services[key])
+                ]
+                if own and "network_mode" not in {**dev, **services[own[0]]}:
+                    what = f"{variable} names localhost, which in the container is the container itself"
+                    yield Problem(HOST_ENV, "", what, f"write http://{own[0]}:{host[2]}")
             elif host[1] in services:
                 listens = ports_of(services[host[1]])
                 if host[2] and listens and host[2] not in listens:
@@ -314,8 +320,9 @@ def private(project: Path, file: str) -> bool:
 
 
 def ports_of(entry: Mapping[str, Any]) -> list[str]:
-    """The ports on which a service's command listens, as it says."""
-    return re.findall(r"--port['\",=\s]+(\d+)(?![\w.:/-])", str(entry.get("command")))
+    """The port on which a service listens, if its command is a server of one port, and says it."""
+    command = str(entry.get("command"))
+    return re.findall(r"--port['\",=\s]+(\d+)(?![\w.:/-])", command) if image.serves(command) else []
 
 
 def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
@@ -324,20 +331,23 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
     for key, entry in services.items():
         if entry.get("profiles"):
             continue
-        texts = [interpolated(port, {}) for port in entry.get("ports") or [] if isinstance(port, str)]
-        command = str(entry.get("command"))
+        short = [port for port in entry.get("ports") or [] if isinstance(port, str)]
+        texts = [interpolated(port, {}) for port in short]
         listens = ports_of(entry)
-        elsewhere = entry.get("network_mode") == "host" or "UVICORN_" in str(entry)
-        if texts and image.only_inside(command) and not elsewhere:
+        said = "env_file" in entry or any(name.startswith(LISTENS) for name in as_mapping(entry.get("environment")))
+        elsewhere = entry.get("network_mode") == "host" or said
+        if texts and image.only_inside(str(entry.get("command"))) and not elsewhere:
             yield Problem(COMPOSE, f"/services/{key}/command", *image.ONLY_INSIDE)
-        checked = re.findall(r"(?:127\.0\.0\.1|localhost)[:/](\d+)", str(entry.get("healthcheck")))
+        checked = CHECKED.findall(str((entry.get("healthcheck") or {}).get("test")))
         for port in checked if listens and not entry.get("network_mode") else ():
             if port not in listens:
                 what = f"asks port {port}, and the command listens on {listens[0]}"
                 yield Problem(COMPOSE, f"/services/{key}/healthcheck", what, f"write {listens[0]}")
-        form = values.FORMS["--publish"]
-        for text in [text for text in texts if "$" not in text and not re.fullmatch(form[0], text, re.IGNORECASE)]:
-            yield Problem(COMPOSE, f"/services/{key}/ports", f"{text} is no port", f"write it as {form[1]}")
+        pattern, form = values.FORMS["--publish"]
+        for port, text in zip(short, texts):
+            known = "$" not in text and not WITHOUT_DEFAULT.search(port)
+            if known and not re.fullmatch(pattern, text, re.IGNORECASE):
+                yield Problem(COMPOSE, f"/services/{key}/ports", f"{text} is no port", f"write it as {form}")
         for host, _, inner in [text.removesuffix("/tcp").rpartition(":") for text in texts]:
             if listens and len(texts) == 1 and inner.isdecimal() and inner not in listens:
                 what = f"publishes port {inner} of the container, and the command listens on {listens[0]}"

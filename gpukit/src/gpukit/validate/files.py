@@ -239,7 +239,7 @@ def actions(project: Path, name: str, content: Mapping[str, Any]) -> Iterator[Pr
                 what = f"its steps change the repository, and its token has no {' and no '.join(lacks)}: write"
                 yield Problem(name, f"/jobs/{job}/permissions", what, "add it")
         for step in entry.get("steps") or []:
-            options = sorted({*step} - {*WORKFLOW["/jobs/*/steps/*"].split()})
+            options = [key for key in step if key not in WORKFLOW["/jobs/*/steps/*"].split()]
             if options and "uses" in step and "with" not in step:
                 what = f"has {options[0]} in a step"
                 yield Problem(name, f"/jobs/{job}/steps", what, f"add `with:` above {options[0]}")
@@ -484,14 +484,15 @@ def requirements(project: Path, content: Mapping[str, Any]) -> Iterator[Problem]
         if not re.search(r"[@(]", line) and not REQUIREMENT.fullmatch(line.strip()):
             yield Problem(PYPROJECT, where, f"`{line}` is not a requirement", "write NAME, or NAME>=VERSION")
             return
-    plain = [line for _, line in listed(content) if not re.search(r"[;@]", line)]
-    for line in plain:
+    plain = [(where, line) for where, line in listed(content) if not re.search(r"[;@+]", line)]
+    for where, line in plain:
         exact = re.search(r"==\s*([\w.+!-]+)\s*$", line)
-        others = [each for each in plain if pyproject.name_of(each) == pyproject.name_of(line)]
-        for other in others if exact else ():
-            if not allows(other, exact[1]):
-                yield Problem(PYPROJECT, "", f"`{line}` and `{other}` exclude each other", "remove one of them")
-                return
+        together = [each for place, each in plain if place in (where, "/project/dependencies")]  # extras may be apart
+        others = [each for each in together if pyproject.name_of(each) == pyproject.name_of(line)]
+        other = next((each for each in others if not allows(each, exact[1])), "") if exact else ""
+        if other:
+            yield Problem(PYPROJECT, where, f"`{line}` and `{other}` exclude each other", "remove one of them")
+            return
 
 
 def listed(content: Mapping[str, Any]) -> list[tuple[str, str]]:

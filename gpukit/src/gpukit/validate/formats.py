@@ -107,7 +107,7 @@ def shell(text: str, program: str = "bash") -> None:
 
 def brackets(text: str) -> None:
     """Whether brackets and quotes are closed, as in all languages of expressions."""
-    rest = re.sub(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|#.*", "", text)
+    rest = re.sub(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`[^`]*`|#.*", "", text)
     while (shorter := re.sub(r"\([^()\[\]{}\"']*\)|\[[^()\[\]{}\"']*\]|\{[^()\[\]{}\"']*\}", "", rest)) != rest:
         rest = shorter
     if left := re.search(r"[()\[\]{}\"']", rest):

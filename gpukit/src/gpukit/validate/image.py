@@ -54,8 +54,11 @@ ONLY_INSIDE = (
     "the server listens on 127.0.0.1, which is the container itself: nobody else reaches its port",
     "write `--host 0.0.0.0`: what is published decides who reaches it",
 )
-# Servers that listen there unless an option says otherwise (their `--help`, and uvicorn.org/settings, read 2026-11-27)
-SERVERS = r"(uvicorn|fastapi run|mlflow (server|ui)|tensorboard|jupyter[ -](lab|notebook|server)|gpukit\.jobs\.serve)"
+# Servers of one port that listen there unless an option says otherwise (their `--help`, and uvicorn.org/settings, read
+# 2026-11-27); `fastapi run` listens everywhere, and for jupyter a file in its image may say where
+SERVERS = r"(?:uvicorn|fastapi dev|mlflow (?:server|ui)|tensorboard|gpukit\.jobs\.serve)(?![\w.-])"
+STARTS = r"(?:(?:\S*/)?(?:exec|uv run|(?:ba)?sh -l?c|python[\d.]*(?: -[A-Za-z])* -m) )*(?:\S*/)?"  # before a program
+QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 UNENDED = "<<"  # in place of an instruction: a here-document without its end
 CONTINUES = "\\"  # and one that runs into the next one
 CONTINUED = re.compile(rf"({INSTRUCTIONS.replace(' ', '|')})\s")
@@ -172,11 +175,9 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
                 return at(step, f"the list of {step.name} is not JSON", 'write it as ["one", "two"]')
             if step.name not in ("COPY", "ADD") and " -" in "".join(program):
                 return at(step, f"{step.name} has a program with a space in its name", 'write it as ["bash", "-c"]')
-        elif step.name in EXPANDED and re.search(r"\s#(\s|$)", re.sub(r"'[^']*'|\"[^\"]*\"", "", step.rest)):
+        elif step.name in EXPANDED and re.search(r"\s#(\s|$)", re.sub(QUOTED, "", step.rest)):
             return at(step, f"the comment is part of {step.name}", "give it a line of its own, above")
-        elif step.name in EXPANDED and re.search(
-            r"\"", re.sub(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"|<<.*", "", step.rest)
-        ):
+        elif step.name in EXPANDED and '"' in re.sub(rf"{QUOTED}|<<.*", "", step.rest):
             return at(step, f"{step.name} has a quote without its end", "end it")
         elif step.name in ("ENV", "LABEL") and spaced(step.rest):
             return at(step, f"{step.name} has a space beside its =, or in a value without quotes", 'write NAME="VALUE"')
@@ -193,7 +194,7 @@ def wrong_form(steps: list[Instruction]) -> Problem | None:
 
 def spaced(pairs: str) -> bool:
     """Whether not all words are NAME=VALUE, as they must be if the first one is. Otherwise, all are one value."""
-    first, *others = re.sub(r"\\.|'[^']*'|\"[^\"]*\"", "x", pairs).split() or ["="]
+    first, *others = re.sub(QUOTED, "x", pairs).split() or ["="]
     if "=" in first:
         return not all("=" in word[1:] for word in others)
     return others != [] and (others[0].startswith("=") or any(re.match(r"[A-Z_]\w*=", word) for word in others[1:]))
@@ -367,8 +368,14 @@ def copies(project: Path, steps: list[Instruction], stack: Mapping[str, Any]) ->
 def only_inside(command: str) -> bool:
     """Whether the only program of a command is a server that listens on the container's own address."""
     named = re.search(r"--(?:host|ip|bind(?:-address)?)['\",=\s]+(127\.0\.0\.1|localhost|::1)(?![\w.])", command)
-    by_default = re.search(rf"\b{SERVERS}(?![\w.-])(?!.*--(host|ip|bind_all|uds|fd)\b)", command)
+    by_default = serves(command) and not re.search(r"--(?:host|bind_all|uds|fd)\b|[\s'\"]-h\b", command)
     return bool(named or by_default) and not re.search(r"[;&|]", command)
+
+
+def serves(command: str) -> bool:
+    """Whether the only program of a command, which may be a list, is a server that listens on one port."""
+    words = " ".join(re.findall(r"[^\s\[\]'\",]+", command))
+    return bool(re.match(STARTS + SERVERS, words)) and not re.search(r"[;&|]", words)
 
 
 def line_ends(project: Path) -> Iterator[Problem]:

@@ -105,7 +105,8 @@ def safe(name: str, raw: Mapping[str, Any], container: Container) -> Iterator[Pr
     for variable, value in (raw.get("containerEnv") or {}).items():
         path = container.env.get(variable) or ""
         inside = any(f"{path}/".startswith(f"{target}/") for target in container.mounts)
-        if re.match(r"\$\{localEnv:HOME[:}]|\$\{localWorkspaceFolder\}", value) and not inside:
+        told = re.search("HOST|LOCAL", variable)  # programs in the container are told a path of the host
+        if re.match(r"\$\{(?:localEnv:HOME|localWorkspaceFolder)\}/", value) and not inside and not told:
             what = "is a path of the host, and nothing is mounted there in the container"
             yield Problem(name, f"/containerEnv/{variable}", what, "write the path in the container")
     for option in raw["build"].get("options") or []:

@@ -102,6 +102,8 @@ def imports(project: Path, stack: Mapping[str, Any], read: Mapping[str, Any]) ->
             places |= {name: zipfile.Path(archive, f"{name}/") for name in OURS}
     said: set[str] = set()
     for name, tree in read.items():
+        if name.startswith("tests/") and "test" not in Path(name).name:
+            continue  # pytest does not collect it: it may be data
         if isinstance(tree, Problem):
             yield tree
         else:
@@ -122,9 +124,7 @@ def missing(
         first, *parts = module.split(".")
         folder = script.parents[level - 1] if level else places.get(first)
         parts = [first, *parts] if level and first else parts
-        source = script.parents[1]  # of a module of the package; with it alone on the path, Python does not find others
-        inside = not level and source.name == "src" and (script.parent / f"{first}.py").is_file()
-        if inside and first not in STANDARD and not any(source.glob(f"{first}*")):
+        if not level and isinstance(node, ast.ImportFrom) and lost_dot(script, module, node.names):
             return f"{module} is a module of the package", f"write `from .{module}`", node.lineno
         if folder is None or any(WRITTEN.match(part) for part in parts):
             continue
@@ -142,6 +142,18 @@ def missing(
                 words = re.findall(r"\b[A-Z]\w*" if name[0].isupper() else r"\b[a-z_]\w*", " ".join(outermost))
                 return f"{'.' * level}{module} has no {name}", suggestion(name, dict.fromkeys(words)), node.lineno
     return None
+
+
+def lost_dot(script: Path, module: str, names: list[ast.alias]) -> bool:
+    """Whether a module of the package is imported without its dot. Another package may be called like it."""
+    own = script.parent / f"{module}.py"
+    source = script.parents[1]
+    if source.name != "src" or not own.is_file() or module in STANDARD or any(source.glob(f"{module}*")):
+        return False
+    content = own.read_text(encoding="utf-8", errors="replace")
+    text = script.read_text(encoding="utf-8", errors="replace")
+    defined = all(re.search(rf"(?m)^(?:def |class )?{re.escape(each.name)}\b", content) for each in names)
+    return defined and "sys.path" not in text and bool(re.search(r"(?m)^from \.", text))
 
 
 def modules_of(node: ast.AST) -> list[str]:
