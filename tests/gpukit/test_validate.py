@@ -508,7 +508,7 @@ BROKEN = {
     "asks port 5001": (COMPOSE, "127.0.0.1/5000", "127.0.0.1/5001"),
     "names localhost, which in the container": (HOST_ENV, "http://mlflow:5000", "http://localhost:5000"),
     "names port 5001": (HOST_ENV, "http://mlflow:5000", "http://mlflow:5001"),
-    "is no port": (COMPOSE, "127.0.0.1:${MLFLOW_PORT:-5000}:5000", "127.0.0.1:${MLFLOW_PORT:-5000}:5000:5000"),
+    "is not a published port": (COMPOSE, "127.0.0.1:${MLFLOW_PORT:-5000}:5000", "127.0.0.1:${MLFLOW_PORT:-5000}:5000:5000"),
     "ENV has a quote without its end": ("Dockerfile", END, '\nENV LIST="a;b\n'),
     "config is a module of the package": (TRAIN, "from .config import", "from config import"),
     "Python cannot read it: unexpected indent": (TRAIN, "    here = ", "     here = "),

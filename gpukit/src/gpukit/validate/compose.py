@@ -347,7 +347,9 @@ def ports(services: Mapping[str, Any]) -> Iterator[Problem]:
         for port, text in zip(short, texts):
             known = "$" not in text and not WITHOUT_DEFAULT.search(port)
             if known and not re.fullmatch(pattern, text, re.IGNORECASE):
-                yield Problem(COMPOSE, f"/services/{key}/ports", f"{text} is no port", f"write it as {form}")
+                yield Problem(
+                    COMPOSE, f"/services/{key}/ports", f"{text} is not a published port", f"write it as {form}"
+                )
         for host, _, inner in [text.removesuffix("/tcp").rpartition(":") for text in texts]:
             if listens and len(texts) == 1 and inner.isdecimal() and inner not in listens:
                 what = f"publishes port {inner} of the container, and the command listens on {listens[0]}"
