@@ -629,7 +629,7 @@ UNREACHABLE = (
 
 
 def test_a_package_without_the_network(small: Path) -> None:
-    """One sentence, and one attempt of uv; an index that responds slowly keeps uv's own settings."""
+    """One sentence, and uv is started once; with an index that responds slowly, again with its own settings."""
     said = str(add.refusal(Project(small, {}), UNREACHABLE, ["x"], "torch==2.14.1\n"))
     assert said.startswith("x cannot be added: https://index.test does not respond;") and said.count(".") == 2
     asked = []
