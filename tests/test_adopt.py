@@ -313,6 +313,7 @@ def nothing(root: Path) -> None:
         ({"requirements.txt": "torch\n"}, uncommitted, "adopt-dirty"),
         ({"requirements.txt": "torch\n"}, without_git, "adopt-no-git"),
         ({"stack.json": "{}", ".copier-answers.yml": "_commit: 1\n"}, nothing, "adopt-generated"),
+        ({"stack.json": "{}", ".copier-answers.yml": "_commit: 1\n"}, without_git, "adopt-generated"),
         ({"a/pyproject.toml": "[project]\nname='a'\n", "b/setup.py": ""}, nothing, "adopt-workspace"),
         (
             {

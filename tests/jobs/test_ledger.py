@@ -117,7 +117,10 @@ def test_wait_says_once_why_a_job_does_not_start(queue: Queue, capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     "words",
-    ["wait 1 --csv", "show 1 2", "run 1", "show 1 --timeout 3", "logs --budget 1h", "compare -f", "--watch --json"],
+    [
+        *("wait 1 --csv", "show 1 2", "run 1", "run --json", "show 1 --timeout 3"),
+        *("logs --budget 1h", "compare -f", "--watch --json"),
+    ],
 )
 def test_options_that_would_have_no_effect(root: Path, words: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
     assert main(["jobs", *words.split()]) == 1

@@ -200,6 +200,13 @@ def test_the_environment_of_docker_has_the_secrets(small: Path) -> None:
     assert Project(small, {"HF_TOKEN": "set"}).engine.env["HF_TOKEN"] == "set"
 
 
+@pytest.mark.parametrize("command", [name for name, each in COMMANDS.items() if not each.hidden and len(name) > 2])
+def test_a_misspelled_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.parse(["--cpu", f"{command}x"])
+    assert f"`{command}`" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_the_command_needs_no_dashes_and_keeps_its_own(small: Path) -> None:
     for words in (["run", "python", "x.py", "--cpu", "-d"], ["run", "--", "python", "x.py", "--cpu", "-d"]):
         assert cli.parse(words).rest == ["python", "x.py", "--cpu", "-d"]

@@ -75,6 +75,14 @@ class Found:
     python: str = ""  # the range of versions that the project accepts
 
 
+def refuse_generated(root: Path) -> None:
+    if (root / "stack.json").is_file() and (root / ".copier-answers.yml").is_file():
+        raise RefusalError(
+            "This project was generated from the template and has all of it: `./launch update` updates it.",
+            id="adopt-generated",
+        )
+
+
 def refuse_no_git(root: Path) -> None:
     if attempt(root, "rev-parse", "--show-toplevel").code:
         raise RefusalError(f"{root} is not in a git repository: `git init && {COMMIT}` first.", id="adopt-no-git")
@@ -87,11 +95,6 @@ def refuse(root: Path) -> None:
         raise RefusalError(
             "This repository has adopted gpukit: `./launch update` updates it, and `gpukit adopt --undo` removes it.",
             id="adopted-already",
-        )
-    if (root / "stack.json").is_file() and (root / ".copier-answers.yml").is_file():
-        raise RefusalError(
-            "This project was generated from the template and has all of it: `./launch update` updates it.",
-            id="adopt-generated",
         )
     kept = (*USERS, ADOPTED[".gitignore"])
     # Other files that git ignores are no obstacle: `git reset` to a commit before the adoption leaves logs and reports.

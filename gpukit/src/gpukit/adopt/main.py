@@ -48,6 +48,7 @@ PLATFORM = Platform("amd64", (3, 12), (2, 39))  # where names are looked up; any
 
 def adopt(root: Path, options: Any) -> int:
     """The command, in the folder that is adopted."""
+    look.refuse_generated(root)
     look.refuse_no_git(root)
     with record.locked(root):
         if record.recover(root):

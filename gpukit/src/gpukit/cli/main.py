@@ -126,6 +126,13 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
 def parse(argv: list[str]) -> argparse.Namespace:
     argv, rest = split(argv)
     main = parser(argv)
+    words = [each for each in argv if not each.startswith("-")]
+    if words and not {*words} & {*COMMANDS}:
+        from difflib import get_close_matches
+
+        for word in words:
+            for command in get_close_matches(word, COMMANDS, 1):
+                main.error(f"there is no command `{word}`; did you mean `{command}`?")
     options, unknown = main.parse_known_args(argv)
     if COMMANDS[options.command].own_parser:
         options.rest = [*unknown, *rest]

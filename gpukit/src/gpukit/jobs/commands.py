@@ -175,6 +175,8 @@ def jobs(root: Path, options: Any) -> int:
             raise RefusalError(f"{name} goes with `jobs {only}`.")
     if options.watch and options.json:
         raise RefusalError("--watch draws a table for people: omit it, or --json.")
+    if action == "run" and options.json:
+        raise RefusalError("`jobs run` prints the log of each job: omit --json; `./launch jobs --json` lists the jobs.")
     if action == "run" and Path("/etc/gpukit").is_dir():
         raise RefusalError("This is the inside of the container: `./launch jobs run` on the host processes the queue.")
     if vars(options).get("dry_run") and action in ("run", "cancel", "retry", "move"):
