@@ -73,6 +73,8 @@ def test_an_agents_evening(
     assert [job["state"] for job in ended["jobs"]] == ["finished", "failed", "failed"] and ended["over"]
     assert "memory" in ended["jobs"][2]["cause"]["id"] and ended["jobs"][2]["cause"]["remedy"]
     assert ended["jobs"][0]["cause"] is None
+    assert main(["jobs", "show", "3"]) == 0
+    assert ended["jobs"][2]["cause"]["remedy"] in capsys.readouterr().out
     text = asked(capsys, "jobs", "logs", "--json", "2")["text"]
     assert "ValueError" in text
     compared = asked(capsys, "jobs", "compare", "--json")

@@ -509,6 +509,7 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         return 0
     run = run_of(job["command"])
     log = contract.log_of(root, job)
+    failure = contract.cause(root, job) or {"message": "", "remedy": ""}
     stamp = {
         name: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job[name])) if job[name] else ""
         for name in ("submitted", "started", "ended")
@@ -517,6 +518,8 @@ def show(job: dict[str, Any], root: Path, as_json: bool) -> int:
         "job": job["id"],
         "state": job["state"] + (f" (exit status {job['status']})" if job["status"] is not None else ""),
         "note": job["note"],
+        "cause": failure["message"],
+        "remedy": failure["remedy"],
         "command": shlex.join(job["command"]),
         "code": job.get("code", "")[:10] or "the project, as it is when the job starts",
         "run folder": job.get("run_folder") or run_folder(root, job) or (root / "outputs" / run if run else ""),
