@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -171,7 +172,7 @@ def batch_options(text: str) -> dict[str, str]:
     begun = False
     for number, line in enumerate(text.splitlines(), 1):
         begun = begun or bool(line.strip() and not line.startswith("#"))
-        match = re.match(r"#([A-Z]+)\s+(--[\w-]+|-\w)[=\s]*([^#\s]*)", line)
+        match = re.match(r"#([A-Z]+)\s+(-.*)", line)
         if not match:
             continue
         if match[1] != "SBATCH":
@@ -180,11 +181,16 @@ def batch_options(text: str) -> dict[str, str]:
         elif begun:
             raise ValueError(f"Slurm does not read an option below the first command (line {number})")
         else:
-            name = match[2].removeprefix("--")
-            begins = [each for each in SBATCH.split() if each.startswith(name)]
-            name = name if name in begins else begins[0] if begins else SBATCH_SHORT.get(name, name)
-            if not name.startswith("-"):
-                found[name] = match[3].strip("\"'")
+            words = shlex.split(match[2], comments=True)
+            for word, following in zip(words, [*words[1:], ""]):
+                option = re.match(r"(--[\w-]+|-\w)=?(.*)", word)
+                if not option:
+                    continue
+                name = option[1].removeprefix("--")
+                begins = [each for each in SBATCH.split() if each.startswith(name)]
+                name = name if name in begins else begins[0] if begins else SBATCH_SHORT.get(name, name)
+                if not name.startswith("-"):
+                    found[name] = option[2] or (following if not following.startswith("-") else "")
     return found
 
 

@@ -67,8 +67,8 @@ def flags_and_mounts(name: str, config: Config) -> Iterator[Problem]:
     texts += [str(mount[key]) for mount in (config.workspace_mount, *config.mounts) if mount for key in ENDS]
     left = [word for text in texts for word in re.findall(r"\$\{(\w+)", text)]  # of those that are replaced, none is
     for word in dict.fromkeys(left):
-        meant = alike(word, VARIABLES.split())
-        if meant and word not in VARIABLES.split():
+        meant = "localEnv:NAME" if word == "localEnv" else alike(word, VARIABLES.split())
+        if meant and (word == "localEnv" or word not in VARIABLES.split()):
             yield Problem(name, "", f"there is no variable `${{{word}}}`", f"did you mean `${{{meant}}}`?")
             return
     if "/usr/bin" not in config.container_env.get("PATH", "/usr/bin"):
