@@ -93,6 +93,19 @@ def test_machine_from_a_file_or_this_one(tmp_path, monkeypatch, capsys):
     assert causes(capsys, NO_KERNEL, "--machine", str(old))[0] == "no-kernel-older-card"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvidia-container-cli: initialization error: WSL environment detected but no adapters were found",
+        "NVIDIA GeForce RTX 4090: CUDA driver version is insufficient for CUDA runtime version",
+    ],
+)
+def test_a_text_of_another_machine_says_nothing_of_this_one(text, monkeypatch, capsys):
+    alone = causes(capsys, text)
+    monkeypatch.setattr(command, "this_machine", lambda *_: Machine(system="linux", gpus=(), driver=""))
+    assert causes(capsys, text) == alone
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"machine": 3}', None])
 def test_a_machine_that_cannot_be_read(content, tmp_path, capsys):
     if content is not None:

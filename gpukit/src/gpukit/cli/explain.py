@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 from gpukit.errors.diagnose import CERTAIN, LIKELY, NOTHING, UNKNOWN, Diagnosis, diagnose, engine_matters, relevant
-from gpukit.errors.machine import Machine, from_json
+from gpukit.errors.machine import Machine, from_json, machine_in_text
 from gpukit.errors.reading import NotTextError, read
 from gpukit.findings.causes import NATIVE, PROJECT, STANDALONE, worded
 from gpukit.findings.private import Mask, mask
@@ -56,6 +56,9 @@ def explain(options: argparse.Namespace) -> int:
     answers = {fact: getattr(options, name) for fact, (name, _) in QUESTIONS.items()}
     stated = stated._replace(**{fact: answer == "yes" for fact, answer in answers.items() if answer})
     here = Machine() if options.machine else this_machine(engine_matters(text))
+    named = machine_in_text(text)
+    if named.system not in (None, here.system) or (named.gpus and here.gpus == ()):
+        here = Machine(targets=here.targets)  # the text is from another machine
     diagnosis = diagnose(text, here, stated=stated)
     question = deciding_question(text, here, stated) if diagnosis.confidence == LIKELY else ""
     if question and sys.stdin.isatty() and sys.stdout.isatty() and not options.json:
