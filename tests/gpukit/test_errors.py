@@ -365,6 +365,8 @@ def test_a_missing_wheel_is_an_error_of_the_program_only_if_the_package_is_not_f
 def test_a_reason_quotes_whole_versions_and_paths():
     found = diagnose("A module that was compiled using NumPy 1.x cannot be run in NumPy 2.2.3 as it may crash.")
     assert found.causes[0].because == 'the text has "cannot be run in NumPy 2.2.3"'
+    text = "compiling for torch.float16\n/tmp/tmp1/main.c:1:10: fatal error: cuda.h: No such file or directory"
+    assert "float16" not in diagnose(text).causes[0].because
 
 
 def test_two_unrelated_errors_are_both_named():
@@ -398,6 +400,13 @@ def test_success_does_not_silence_a_warning_that_nothing_runs_on_the_gpu():
         "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation."
     )
     assert diagnose(f"UserWarning: {warning}\n{TRAINING}").causes[0].cause.id == "no-kernel-newer-card"
+
+
+@pytest.mark.parametrize("last", ["done", "Finished.", "Job finished at Fri Nov 27", "real\t0m56.895s\ndone"])
+def test_what_a_script_prints_after_a_traceback_is_no_success(last):
+    frames = '  File "train.py", line 3, in step\n    loss.backward()\n' * 20
+    error = "RuntimeError: CUDA out of memory. Tried to allocate 2.93 GiB"
+    assert diagnose(f"Traceback (most recent call last):\n{frames}{error}\n\n{last}\n").causes
 
 
 def test_interleaved_ranks_and_a_log_that_was_cut():

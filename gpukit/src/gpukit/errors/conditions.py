@@ -89,7 +89,7 @@ def _reasons(condition: Any, case: Case, wanted: bool) -> list[str]:
             return []
         quoted = ""
         for more in (r"[\w.:=+/-]*", r"\w*"):  # whole paths and options; if that is too long, whole words
-            before = re.search(f"{more}$", case.text[: match.start()])
+            before = re.search(rf"{more}\Z", case.text[: match.start()])
             after = re.match(more, case.text[match.end() :])
             quoted = " ".join(f"{before and before[0]}{match[0]}{after and after[0]}".split())
             if len(quoted) <= QUOTED:

@@ -149,12 +149,9 @@ class Text:
 def diagnose(
     text: str, here: Machine | None = None, kinds: Collection[str] | None = None, stated: Machine | None = None
 ) -> Diagnosis:
-    """The possible causes of a text on a machine.
+    """The possible causes of a text. What is `stated` of its machine outranks what the text says, and this one, `here`.
 
-    Args:
-        here: this machine; facts in the text take precedence, as it may come from another one
-        kinds: use only signs of these kinds, for commands that handle errors of an engine or uv
-        stated: what the user states of the machine; it takes precedence over all
+    `kinds`: use only signs of these kinds, for commands that handle errors of an engine or uv.
     """
     whole, hits, guessed = _read(text, None if kinds is None else frozenset(kinds))
     text = whole.text
@@ -246,9 +243,12 @@ def _succeeded(whole: Text, hits: list[Hit]) -> bool:
     after = [line for line in whole.lines[last + 1 :] if line.strip()]
     if not after or (last >= 0 and any(number > last for number in whole.alarms)):
         return False
+    # what a script prints after a traceback, such as `done`, it prints after a failure too
+    traced = "Traceback (most recent" in "\n".join(whole.lines[max(last - 100, 0) :])
+    ended = not traced and any(map(reports_success, after[-8:]))
     if last < 0 and whole.alarms:
-        return any(map(reports_success, after[-3:])) and "Traceback (most recent" not in "\n".join(after[-40:])
-    goes_on = any(map(reports_success, after[-8:])) or sum(says("progress", line) for line in after) >= 2
+        return ended
+    goes_on = ended or sum(says("progress", line) for line in after) >= 2
     calm = len(after) >= 5 and says("gpu_software", whole.text) and not says("trouble", whole.text)
     return goes_on or (last < 0 and (any(whole.quiet) or calm))
 
