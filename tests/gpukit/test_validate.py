@@ -173,6 +173,10 @@ BROKEN = {
     "target is not a path": (MAIN, *flag("-v", "/opt:opt")),
     "--publish is": (MAIN, *flag("-p", "127.0.0.1:web:80")),
     "open to the network": (MAIN, *flag("--publish=8888:8888")),
+    "/redis: is a service": (COMPOSE, "\nnetworks:\n", "\nredis:\n  image: redis:7\nnetworks:\n"),
+    "`{{` begins": (COMPOSE, "init: true", "init: {{ true }} or not"),
+    "in `\\` and a space": (SLURM, "--nproc-per-node=\"$processes\" \\\n", "--nproc-per-node=\"$processes\" \\ \n"),
+    "NAME @ URL": (PYPROJECT, "    # your own", '    "git+https://example.org/a.git",\n    # your own'),
     "--name is my/box": (MAIN, *flag("--name=my/box")),
     "--add-host is box": (MAIN, *flag("--add-host", "box")),
     "--privileged": (MAIN, *flag("--privileged")),
@@ -577,6 +581,9 @@ LEGAL = {
     "variables of a service": (COMPOSE, "    init: true\n    command", "    init: true\n    labels: [\"a=$${HOME\", \"b=${A:-{x}}\", \"c=${B:-${C:-1}}\"]\n    command"),
     "flags of instructions": ("Dockerfile", "\nWORKDIR /workspace", "\nRUN --security=sandbox [ -d /etc ] && true\nCOPY --link --chmod=755 stack.json $HOME/\n"
                               'HEALTHCHECK --start-interval=1s CMD ["true"]\nARG HTTPS_PROXY\nLABEL by=$USER via=$HTTP_PROXY\nCOPY <<END /note\n1\nEND\nWORKDIR /workspace'),
+    "a mirror": ("Dockerfile", "BASE_IMAGE:-", "BASE_IMAGE:-harbor.example.org:5000/hub/"),
+    "a port for the network": (MAIN, *flag("--publish=0.0.0.0:8888:8888")),
+    "a service for the network": (COMPOSE, "127.0.0.1:${MLFLOW_PORT", "192.168.1.5:${MLFLOW_PORT"),
     "a digest": ("Dockerfile", re.compile(r"(BASE_IMAGE:-[^}]+)"), r"\1@sha256:" + "0a" * 32),
     "another stage": ("Dockerfile", "\nFROM system AS tools", "\nFROM busybox AS own\nFROM system AS tools\nCOPY --from=own /bin/sh /own"),
     "a system package": ("apt.txt", END, "ffmpeg # for video\nlibgl1:amd64 curl=8.* libstdc++6/trixie -t trixie-backports\n"),
@@ -829,8 +836,9 @@ def test_what_a_service_with_a_gpu_needs_is_said(projects: list[Path]) -> None:
 def test_lines_of_the_users_settings_that_are_ignored(projects: list[Path]) -> None:
     settings = projects[0] / ".env"
     for text, found in (
-        ('# a\n\nexport A=b # c\nB = "d e"\nHF_TOKEN\n', []),
+        ('# a\n\nexport A=b # c\nB = "d e"\nHF_TOKEN\nGPUS="0,1" # both\n', []),
         ("A=b\nGPUS: 0\nC: 1\n", [("line 2", ".env")]),
+        ("GPUS=cuda:0\n", [("GPUS", ".env")]),
     ):
         settings.write_text(text, encoding="utf-8")
         assert [(problem.place, problem.file) for problem in Validation(projects[0]).problems()] == found

@@ -74,7 +74,11 @@ def parse(text: str, kind: str = "SafeLoader", several: bool = False) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
-        raise ValueError(f"{getattr(error, 'problem', None) or error}{line}") from error
+        near = "".join(text.splitlines()[max(mark.line - 1, 0) : mark.line + 1]) if mark else ""
+        problem = (
+            "`{{` begins a mapping: put the value in quotes" if ": {{" in near else getattr(error, "problem", None)
+        )
+        raise ValueError(f"{problem or error}{line}") from error
 
 
 def by_kind(documents: Iterable[Any]) -> dict[str, Any]:
@@ -254,6 +258,9 @@ def rules(content: Mapping[str, Any], project: Path) -> Iterator[Problem]:
     """What the services need of each other, of initialize.sh, and of host.env."""
     services = content["services"]
     dev = content["services"]["dev"]
+    for key, entry in content.items():
+        if isinstance(entry, Mapping) and {"image", "build"} & {*entry} and not key.startswith("x-"):
+            yield Problem(COMPOSE, f"/{key}", "is a service, and stands beside services:", "indent it below services:")
     if not {"command", "entrypoint", "tty", "stdin_open", "extends"} & {*dev}:
         what = "is missing, so that the container ends at once"
         yield Problem(COMPOSE, "/services/dev/command", what, "write `command: sleep infinity`")

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gpukit.host import git
+from gpukit.host.project import GPU
+from gpukit.host.project import dotenv as read_dotenv
 from gpukit.project import dependencies, flags, pyproject
 from gpukit.project.devcontainer import Config
 from gpukit.project.keys import values
@@ -352,6 +354,10 @@ def dotenv(project: Path) -> Iterator[Problem]:
         if not re.match(r"\s*(#|$|(export\s+)?[A-Za-z_]\w*\s*(=|$))", line):  # a name alone: the caller's value
             yield Problem(DOTENV, f"line {number}", "is ignored by ./launch", "write NAME=VALUE, or remove it")
             return
+    chosen = read_dotenv(located(DOTENV, project)).get("GPUS", "")
+    if chosen and "$" not in chosen and not all(map(GPU.fullmatch, chosen.split(","))):
+        what = f"is {chosen}, and must be `all`, indexes as in `0,1`, or the UUID of a GPU"
+        yield Problem(DOTENV, "GPUS", what, "correct it, or remove it")
 
 
 # What a configuration says of other files
@@ -488,7 +494,8 @@ def requirements(project: Path, content: Mapping[str, Any]) -> Iterator[Problem]
         return
     for where, line in listed(content):
         if not re.search(r"[@(]", line) and not REQUIREMENT.fullmatch(line.strip()):
-            yield Problem(PYPROJECT, where, f"`{line}` is not a requirement", "write NAME, or NAME>=VERSION")
+            remedy = "write NAME @ URL" if "://" in line else "write NAME, or NAME>=VERSION"
+            yield Problem(PYPROJECT, where, f"`{line}` is not a requirement", remedy)
             return
     plain = [(where, line) for where, line in listed(content) if not re.search(r"[;@+]", line)]
     for where, line in plain:

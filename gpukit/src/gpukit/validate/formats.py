@@ -86,6 +86,8 @@ def shell(text: str, program: str = "bash") -> None:
         other = [word for word in exported.split() if not re.fullmatch(r"[A-Za-z_]\w*(\+?=.*)?|-\w+|.*\$.*", word)]
         if other:
             raise ValueError(f"`export` has {other[0]}, which is no variable: two lines may have become one")
+    if re.search(r"(?m)\\[ \t]+$", plain):
+        raise ValueError("a line ends in `\\` and a space, so that the command ends there")
     commands = plain.replace("\\\n", " ")
     while (shorter := re.sub(r"\([^()]*\)", "x", commands)) != commands:  # the items of a list may begin with -
         commands = shorter

@@ -524,6 +524,8 @@ def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem
         match = BASE.search(f"{step.name} {step.rest}")
         if match:
             image = match[1] or match[2]
-            if image != wanted and not re.fullmatch(re.escape(wanted) + r"@sha256:[0-9a-f]{64}", image):
+            mirror = rf"([\w-]+[.:][^/]*/(\S+/)?)?{re.escape(wanted.rpartition('/')[2])}"
+            same = rf"({re.escape(wanted)}|{mirror})(@sha256:[0-9a-f]{{64}})?"
+            if not re.fullmatch(same, image):
                 remedy = f"write {wanted} (a digest may follow: {wanted}@sha256:...), or run `./launch update`"
                 yield "image", at(step, f"image is {image}, and {STACK} says {wanted}", remedy)

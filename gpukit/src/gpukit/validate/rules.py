@@ -119,7 +119,7 @@ def safe(name: str, raw: Mapping[str, Any], container: Container) -> Iterator[Pr
             what = f"credentials are mounted writable at {target}"
             yield Problem(name, "/mounts", what, "add `readonly`: no training needs to change them")
     for port in container.ports:
-        if not port.startswith(("127.0.0.1:", "[::1]:")):
+        if not re.match(r"(\d+\.\d+\.\d+\.\d+|\[[\da-fA-F:]+\]):", port):  # an address is a choice
             remedy = "publish it as 127.0.0.1:PORT:PORT, or leave it to VS Code and ./launch"
             yield Problem(name, "/runArgs", f"port {port} is open to the network", remedy)
 
