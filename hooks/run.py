@@ -36,7 +36,8 @@ def main() -> int:
             return guarded(check, project)
         code = max(guarded(put_wheel, project), guarded(start, project), key=[PASSED, SKIPPED, FAILED].index)
     except KeyboardInterrupt:
-        say("hooks", "interrupted. If the wheel is missing, `./launch` prints the command that adds it.")
+        if CHILD not in sys.argv[1:]:  # Ctrl-C reaches both processes, and one of them answers
+            say("hooks", "interrupted. If the wheel is missing, `./launch` prints the command that adds it.")
         return 0 if "COPIER_OPERATION" in os.environ else 130  # Copier handles Ctrl-C itself
     if os.environ.get(RESULT):
         Path(os.environ[RESULT]).write_text(str(code), encoding="utf-8")

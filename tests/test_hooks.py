@@ -859,6 +859,24 @@ def test_ctrl_c_is_answered(plain: Path, monkeypatch: pytest.MonkeyPatch, capfd:
         assert "hooks: interrupted" in capfd.readouterr().err
 
 
+def test_ctrl_c_is_answered_once(plain: Path) -> None:
+    """A terminal sends it to the process that Copier started, and to the one that uv started."""
+    pause = "import signal; print('ready', flush=True); signal.pause()"
+    child = f"import sys, run; run.check = lambda project: exec({pause!r}); sys.exit(run.main())"
+    start = f"uv.python = lambda *given: subprocess.run([sys.executable, '-c', {child!r}, run.CHILD]).returncode"
+    first = "uv.importable = lambda module: False; run.put_wheel = lambda project: 0; sys.exit(run.main())"
+    code = f"import subprocess, sys, run; from gpukit.host import uv; {start}; {first}"
+    environment = {**os.environ, "PYTHONPATH": f"{HOOKS}:{ROOT / 'gpukit/src'}", "COPIER_OPERATION": "copy"}
+    command = [sys.executable, "-c", code]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=plain, env=environment, start_new_session=True, **streams) as process:
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+        _, answered = process.communicate(timeout=60)
+    assert answered.count("hooks: interrupted") == 1
+    assert process.returncode == 0
+
+
 @pytest.mark.engine
 def test_a_killed_hook_leaves_no_container(plain: Path) -> None:
     """Copier kills a hook a quarter of a second after Ctrl-C, which can be too short for an answer."""
