@@ -136,7 +136,7 @@ def test_how_training_ends_is_how_try_ends(machine, only_native: bool, monkeypat
     monkeypatch.setattr(container, "run", lambda project, command, trial: code)
     monkeypatch.setattr(native, "run_and_return", lambda project, command: code)
     assert first_run.first_run(root, False, "", only_native, False) == 130
-    assert capsys.readouterr().err.endswith("Interrupted: the next `./launch try` is a new run.\n")
+    assert f"./launch{' --native' * only_native} run -- python -m" in capsys.readouterr().err
     code = 3
     with pytest.raises(RefusalError, match=r"exit status 3.*`./launch explain`") as refused:
         first_run.first_run(root, False, "", only_native, False)

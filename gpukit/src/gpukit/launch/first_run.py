@@ -87,7 +87,7 @@ def first_run(root: Path, cpu: bool, gpus: str, only_native: bool, dry: bool) ->
             failed = refused
             continue
         if code in INTERRUPTED:
-            say("Interrupted: the next `./launch try` is a new run.")
+            say(f"To resume this run: `{way.launch} run -- {shlex.join(command)}`; `./launch try` starts a new one.")
         elif code:
             remedy = "`./launch explain` lists likely causes of a message that is pasted into it"
             raise RefusalError(f"Training failed with exit status {code}, for the reason above: {remedy}.", code)

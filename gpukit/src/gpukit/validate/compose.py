@@ -74,10 +74,10 @@ def parse(text: str, kind: str = "SafeLoader", several: bool = False) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
-        near = "".join(text.splitlines()[max(mark.line - 1, 0) : mark.line + 1]) if mark else ""
-        problem = (
-            "`{{` begins a mapping: put the value in quotes" if ": {{" in near else getattr(error, "problem", None)
-        )
+        near = text.splitlines()[max(mark.line - 1, 0) : mark.line + 1] if mark else []
+        problem = getattr(error, "problem", None)
+        if any(": {{" in each for each in near):
+            problem = "`{{` begins a mapping: put the value in quotes"
         raise ValueError(f"{problem or error}{line}") from error
 
 
