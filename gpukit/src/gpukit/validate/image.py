@@ -524,7 +524,7 @@ def base(project: Path, stack: Mapping[str, Any]) -> Iterator[tuple[str, Problem
         match = BASE.search(f"{step.name} {step.rest}")
         if match:
             image = match[1] or match[2]
-            mirror = rf"([\w-]+[.:][^/]*/(\S+/)?)?{re.escape(wanted.rpartition('/')[2])}"
+            mirror = rf"[\w-]+[.:][^/]*/(\S+/)?{re.escape(wanted.rpartition('/')[2])}"
             same = rf"({re.escape(wanted)}|{mirror})(@sha256:[0-9a-f]{{64}})?"
             if not re.fullmatch(same, image):
                 remedy = f"write {wanted} (a digest may follow: {wanted}@sha256:...), or run `./launch update`"
