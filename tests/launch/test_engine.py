@@ -351,7 +351,9 @@ def test_ctrl_c_on_a_terminal_ends_a_start_at_any_moment(project: Path) -> None:
         for part in parts:
             code, output = interrupted(project, *command, moment=part and part * took, words=words)
             if words not in output or "--" in command:
-                assert code == 130, (command, part, output.decode())
+                # `docker exec` 26.1 ends with 0 if Ctrl-C comes before its program has started
+                entering = command[0] == "shell" and part and b" is up" in output
+                assert code == 130 or (entering and code == 0), (command, part, output.decode())
             if words in output or b" is up" in output or b"still starting" in output:
                 launch(project, "stop")
             assert left(project) == [], (command, part, code, output.decode())
