@@ -22,7 +22,7 @@ TROUBLESHOOTING = ROOT / "docs/troubleshooting.md"
 VERIFIED = ROOT / "docs/verified.md"
 README = ROOT / "README.md"
 RECORDS = ROOT / "records"
-LONGEST = 100  # characters of a message that are shown
+LONGEST = 160  # characters of a message that are shown
 
 
 def troubleshooting() -> str:

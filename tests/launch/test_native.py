@@ -1021,14 +1021,11 @@ def test_notebook(made: Native) -> None:
         assert token.read_text() == found[2] and token.stat().st_mode & 0o777 == 0o600
         with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/api", timeout=60) as answer:
             assert answer.status == 200
-        assert (
-            found[2]
-            not in Path(
-                f"/proc/{json.loads((made.root / '.launch/native/notebook.json').read_text())['pid']}/cmdline"
-            ).read_text()
-        )
+        entry = json.loads((made.root / ".launch/native/notebook.json").read_text())
+        arguments = Path(f"/proc/{entry['pid']}/cmdline")
+        assert "jupyter" in arguments.read_text() and found[2] not in arguments.read_text()
         assert made.launch("notebook").stdout == first.stdout
     finally:
         made.launch("stop")
-    with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/api", timeout=5)
+    # The port is no evidence: by now, it can be another notebook's.
+    assert not arguments.exists() or arguments.read_text() == ""

@@ -87,7 +87,8 @@ def first_run(root: Path, cpu: bool, gpus: str, only_native: bool, dry: bool) ->
             failed = refused
             continue
         if code in INTERRUPTED:
-            say(f"To resume this run: `{way.launch} run -- {shlex.join(command)}`; `./launch try` starts a new one.")
+            resume = f"{way.launch} run -- {shlex.join(command)}"
+            say(f"Interrupted. To resume this run: `{resume}`; `./launch try` starts a new one.")
         elif code:
             remedy = "`./launch explain` lists likely causes of a message that is pasted into it"
             raise RefusalError(f"Training failed with exit status {code}, for the reason above: {remedy}.", code)
